@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from typing import Self
@@ -15,7 +15,7 @@ from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.processes.config import RunWorkers
 from trainwarden_exporter.processes.matching import ProcessTree, WorkerKey
 from trainwarden_exporter.processes.stacks.members import find_members
-from trainwarden_exporter.processes.stacks.model import Diagnosis, Movement, Stacks
+from trainwarden_exporter.processes.stacks.model import Activity, Diagnosis, Movement, Stacks
 from trainwarden_exporter.processes.stacks.py_spy import read_stacks
 from trainwarden_exporter.processes.stacks.sampler import LOOK_SECONDS, ReadStacks, RunSampler
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller, BackgroundPollers
@@ -87,6 +87,16 @@ class StackReport:
     stuck_since: float | None = None
     moved_at: float | None = None
     """When the run was last found moving in this silence."""
+    at_prompt: frozenset[str] = frozenset()
+    """The workers that wait for an operator, as far as anything was seen since."""
+
+    def has_moved(self, now: float) -> bool:
+        return self.moved_at is not None and now - self.moved_at < MOVED_SECONDS
+
+    def movement(self, now: float) -> Movement:
+        """Returns what the processes do together; what moved just before still moves."""
+        shown = self.diagnosis.movement
+        return Movement.MOVING if shown is Movement.UNKNOWN and self.has_moved(now) else shown
 
 
 class _WatchedRun:
@@ -165,8 +175,7 @@ class StacksCollector(Collector):
             return Movement.UNKNOWN
         if report.diagnosis.confirmed:
             return Movement.STUCK
-        moved = report.moved_at is not None and self._now() - report.moved_at < MOVED_SECONDS
-        return Movement.MOVING if moved else Movement.UNKNOWN
+        return Movement.MOVING if report.has_moved(self._now()) else Movement.UNKNOWN
 
     def collect(self) -> Iterable[Family]:
         if not self._watched:
@@ -182,15 +191,20 @@ class StacksCollector(Collector):
                 yield SAMPLES, (run, result), watched.samples[result]
         for report in self.artifacts:
             if isinstance(report, StackReport):
-                yield from report_samples(report)
+                yield from report_samples(report, self._now())
 
     def _current(self, run: str) -> StackReport | None:
-        """Returns the last report on `run`, unless it is stale or the silence is over."""
-        watched = self._watched.get(run)
+        """Returns what the last report on `run` still says; None once the silence is over."""
+        watched, now = self._watched.get(run), self._now()
         report = None if watched is None else watched.report
-        if report is None or self._now() - report.at > STALE_SECONDS:
+        if report is None or self._silence(run) != report.silence:
             return None
-        return report if self._silence(run) == report.silence else None
+        if now - report.at <= STALE_SECONDS:
+            return report
+        # A loaded host delays looks; that must not end the patience with an evaluation, or with a
+        # debugger.
+        lasts = report.has_moved(now) or report.at_prompt
+        return replace(report, diagnosis=Diagnosis(Movement.UNKNOWN)) if lasts else None
 
     def _look(self, run: str) -> None:
         watched = self._watched[run]
@@ -225,16 +239,28 @@ class StacksCollector(Collector):
             diagnosis,
             stuck_since=(before.stuck_since or began) if stuck else None,
             moved_at=began if moves else before.moved_at,
+            at_prompt=workers_at_prompt(diagnosis, before),
         )
 
 
-def report_samples(report: StackReport) -> Iterator[Sample]:
-    """Yields the samples of a run whose silence is suspicious."""
+def workers_at_prompt(diagnosis: Diagnosis, before: StackReport) -> frozenset[str]:
+    """Returns the workers that wait for an operator, after those of the report `before`."""
+    found = diagnosis.findings
+    at_prompt = {one.member.key.worker for one in found if one.activity is Activity.PROMPT}
+    if not found or any(one.activity is Activity.UNKNOWN for one in found):
+        at_prompt |= before.at_prompt
+    return frozenset(at_prompt)
+
+
+def report_samples(report: StackReport, now: float) -> Iterator[Sample]:
+    """Yields the samples of a run whose silence is suspicious, at `now` (Unix seconds)."""
     run, diagnosis = report.run, report.diagnosis
     for movement in Movement:
-        yield MOVEMENT, (run, movement), movement is diagnosis.movement
+        yield MOVEMENT, (run, movement), movement is report.movement(now)
     yield STUCK_SINCE, (run,), report.stuck_since
     counts = Counter((one.member.key.worker, one.activity) for one in diagnosis.findings)
+    for worker in report.at_prompt:
+        counts.setdefault((worker, Activity.PROMPT), 1)
     for (worker, activity), count in counts.items():
         yield PROCESSES, (run, worker, activity), count
     ranks = {

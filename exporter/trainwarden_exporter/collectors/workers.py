@@ -244,12 +244,17 @@ class WorkersCollector(Collector):
                 recent_restarts=self._restart_log.recent(key),
                 trials=trials.get(key),
                 last_over_age_at=self._last_over_age_at.get(key),
+                is_added=self._is_added(key),
                 near_match=self._near_matches.find(key, worker.match)
                 if absences[key] in SELECTOR_REASONS
                 else None,
             )
             for key, worker in self._workers.items()
         }
+
+    def _is_added(self, key: WorkerKey) -> bool:
+        found = self._announced.workers.get(key)
+        return found is not None and found.announcement.starts == 1
 
     def _with_announced_failure(self, key: WorkerKey) -> WorkerHistory:
         """Returns the history with a failure that came between two collections."""

@@ -104,7 +104,8 @@ AGING_SECONDS = 1800.0
 _run_table = MetricTable("trainwarden_run_", "run")
 NEWEST_START = _run_table.gauge(
     "newest_start_timestamp_seconds",
-    "Latest start of its workers, except for evaluation and launcher workers.",
+    "Latest start of its workers, except for evaluation and launcher workers, and for the first"
+    " start of a command that `trainwarden run` adds to a run.",
 )
 TRAINERS = _run_table.gauge("trainer_processes", "Running processes of the trainers.")
 TRAINERS_START = _run_table.gauge(
@@ -139,6 +140,8 @@ class WorkerObservation:
     trials: int | None
     last_over_age_at: float | None
     """Last time above the age limit (Unix seconds), if remembered."""
+    is_added: bool = False
+    """Whether it is a command of `trainwarden run` that was started once."""
     near_match: str | None = None
     """The program most similar to the selector, if that may be wrong; "" without a similar one."""
 
@@ -238,7 +241,13 @@ def _run_values(run: RunWorkers, seen: Mapping[str, WorkerObservation]) -> _Valu
         return
     yield (
         NEWEST_START,
-        _latest_start(seen[one.name] for one in run.workers if one.role not in AUXILIARY_ROLES),
+        _latest_start(
+            seen[one.name]
+            for one in run.workers
+            # to add a command is no sign of trouble, and a start of the trainer begins the run
+            if one.role not in AUXILIARY_ROLES
+            and (one in run.trainers or not seen[one.name].is_added)
+        ),
     )
     yield ALL_FINISHED, all(one.finished for one in seen.values())
     trainers = [seen[worker.name] for worker in run.trainers]

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,14 +14,24 @@ from tests.waiting import until
 
 from trainwarden_exporter.collectors.stacks import (
     CHAIN,
+    MOVED_SECONDS,
+    STALE_SECONDS,
     StackReport,
     StacksCollector,
     report_samples,
+    workers_at_prompt,
 )
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.processes.config import RunWorkers
 from trainwarden_exporter.processes.matching import Matcher, WorkerKey
-from trainwarden_exporter.processes.stacks.model import Diagnosis, Movement
+from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.processes.stacks.model import (
+    Activity,
+    Diagnosis,
+    Finding,
+    Member,
+    Movement,
+)
 from trainwarden_exporter.scrape.validation import validated
 
 if TYPE_CHECKING:
@@ -159,6 +170,73 @@ def test_a_run_that_computes_moves(start: Start) -> None:
         assert collector.movement("night", 6.0) == "unknown"
 
 
+PROMPT = "print(flush=True)\ninput()"
+
+
+def test_a_wait_for_an_operator_and_a_movement_outlast_late_looks(start: Start) -> None:
+    """On a loaded host a look may take longer than a report is valid."""
+    start(PROMPT, MARK)
+    silence, late = Silence(), [0.0]
+    silence.since = 5.0
+    matcher = Matcher({KEY: RUN.workers[0].match})
+    collector = StacksCollector(
+        [RUN], trees=matcher.find, silence=silence, interval=0.05, now=lambda: time.time() + late[0]
+    )
+    try:
+        collector.collect()
+        watched = collector._watched["night"]
+        until(lambda: watched.report)
+    finally:
+        collector._pollers.close()
+    assert watched.report is not None
+    prompt = ("processes", "night", "trainer", "prompt")
+    watched.report = replace(watched.report, at_prompt=frozenset({"trainer"}))
+    assert samples(collector)[prompt] == 1
+    late[0] = STALE_SECONDS + 1
+    assert samples(collector)[prompt] == 1
+    assert samples(collector)["movement", "night", "unknown"] == 1
+    watched.report = replace(
+        watched.report, at_prompt=frozenset(), moved_at=time.time() + STALE_SECONDS
+    )
+    assert samples(collector)["movement", "night", "moving"] == 1
+    late[0] += MOVED_SECONDS + STALE_SECONDS
+    assert ("movement", "night", "moving") not in samples(collector)
+    silence.since = 6.0
+    assert {name[0] for name in samples(collector)} == {"samples_total"}
+
+
+@pytest.mark.parametrize(
+    ("seen", "at_prompt"),
+    [
+        ({"trainer": Activity.PROMPT}, {"trainer"}),
+        ({"trainer": Activity.UNKNOWN}, {"trainer"}),
+        ({}, {"trainer"}),
+        ({"trainer": Activity.QUEUE}, set()),
+        ({"trainer": Activity.QUEUE, "rollout": Activity.PROMPT}, {"rollout"}),
+    ],
+)
+def test_only_what_is_seen_ends_a_wait_for_an_operator(
+    seen: dict[str, Activity], at_prompt: set[str]
+) -> None:
+    before = StackReport(
+        "night", 0, 5.0, Diagnosis(Movement.UNKNOWN), at_prompt=frozenset({"trainer"})
+    )
+    findings = tuple(
+        Finding(Member(WorkerKey("night", worker), "", Identity(1, 1), 0), activity)
+        for worker, activity in seen.items()
+    )
+    diagnosis = Diagnosis(Movement.UNKNOWN, findings)
+    assert workers_at_prompt(diagnosis, before) == at_prompt
+
+
+def test_what_moved_in_the_round_before_moves() -> None:
+    """Between two rounds the stacks of one are too few."""
+    unknown = StackReport("night", 90, 5.0, Diagnosis(Movement.UNKNOWN), moved_at=60)
+    assert unknown.movement(100) == "moving"
+    assert unknown.movement(60 + MOVED_SECONDS) == "unknown"
+    assert replace(unknown, diagnosis=Diagnosis(Movement.STUCK)).movement(100) == "stuck"
+
+
 def test_without_runs_it_has_no_data() -> None:
     with pytest.raises(NoData):
         StacksCollector([], trees=dict, silence=Silence()).collect()
@@ -167,7 +245,7 @@ def test_without_runs_it_has_no_data() -> None:
 def test_what_looks_like_a_secret_is_redacted_in_the_chain() -> None:
     chain = "process 7 of trainer waits for a queue at hf_abcdefghijklmnop.py:18"
     report = StackReport("night", 0, 0, Diagnosis(Movement.STUCK, chain=chain))
-    (labels,) = (labels for metric, labels, _ in report_samples(report) if metric is CHAIN)
+    (labels,) = (labels for metric, labels, _ in report_samples(report, 0) if metric is CHAIN)
     assert labels == ("night", "process 7 of trainer waits for a queue at [redacted].py:18")
 
 
@@ -179,4 +257,4 @@ def test_the_samples_of_a_report_are_declared(start: Start) -> None:
         until(lambda: samples(collector).get(("movement", "night", "stuck")))
         (report,) = collector.artifacts
 
-        assert {metric for metric, _, _ in report_samples(report)} <= set(collector.metrics)  # type: ignore[arg-type]
+        assert {metric for metric, _, _ in report_samples(report, 0)} <= set(collector.metrics)  # type: ignore[arg-type]

@@ -262,6 +262,22 @@ class TestARunAsAWhole:
         assert self.found(collector)["trainer_processes"] == 2
         assert self.found(collector)["newest_start_timestamp_seconds"] == began[11] - 1
 
+    @pytest.mark.parametrize(("starts", "newest"), [(1, 10), (2, 11)])
+    def test_a_command_that_is_added_to_a_run_is_no_newest_start(
+        self, proc: FakeProc, starts: int, newest: int
+    ) -> None:
+        """A start is a sign of trouble: a worker may have been restarted between two scrapes."""
+        proc.add(10, ["python", "train.py"], start=1000)
+        proc.add(11, ["python", "--rollout-0"], start=1100)
+        one = Announcement(run="demo", worker="rollout-0", pid=11, starts=starts)
+        announced = AnnouncedRuns({one.key: AnnouncedWorker(one, Path("/runs.d/a.json"), 0)})
+        trainer = {"name": "trainer", "role": "trainer", "match": {"command": "train"}}
+        collector = WorkersCollector(
+            [run(trainer, rollout())], root=proc.root, announced=lambda _now, _before: announced
+        )
+        began = start_timestamp(Identity(0, 1000 + 100 * (newest - 10)))
+        assert self.found(collector)["newest_start_timestamp_seconds"] == began
+
     def test_without_a_trainer_there_are_no_trainer_samples(self, proc: FakeProc) -> None:
         proc.add(10, ["--rollout-0"])
         collector = WorkersCollector([run(rollout()), run(name="idle")], root=proc.root)
