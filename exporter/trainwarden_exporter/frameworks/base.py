@@ -155,11 +155,12 @@ class LinePattern:
     """Restricts the pattern to logs of this role, if others contain the same line."""
     redrawn: bool = False
     """Whether the line is a progress bar, whose current state has no line end yet."""
-    total_of: Literal["run", "bar", "epoch", "line"] = "run"
+    total_of: Literal["run", "bar", "epoch", "line", "other"] = "run"
     """What the group `total` counts. `bar`: the steps of a progress bar, which is that of the run
     unless the run has another total. `epoch`: the steps until the count begins again at zero; they
     are added up, and the total of the run stays unknown. `line`: as `epoch`, but it is the total of
-    a run that reports no epochs, until the count begins again."""
+    a run that reports no epochs, until the count begins again. `other`: something else than steps,
+    as of an evaluation, which shows only that the run does not hang."""
 
 
 def error_line(name: str, *regexes: str) -> LinePattern:

@@ -26,20 +26,22 @@ def number_after_colon(key: str, name: str) -> str:
     return rf"\b{re.escape(key)}: *(?:[\w.]+\()?(?P<{name}>{NUMBER})"
 
 
-def tqdm_bar(description: str) -> str:
+def tqdm_bar(description: str, *, any_unit: bool = False) -> str:
     """A progress bar of tqdm that is not nested, with the groups `step` and `total`.
 
     `description` is a regular expression for the text before the bar, with its colon. A cursor-up
-    sequence, which `strip_ansi` keeps as a vertical tab, marks a nested bar.
+    sequence, which `strip_ansi` keeps as a vertical tab, marks a nested bar. With `any_unit`, it
+    may count what is no step.
     """
-    return rf"^ *{description} *\d{{1,3}}%\|{_TQDM_COUNT}(?:[^\x0b]|$)"
+    rate = "[^\\]\\x0b]*" if any_unit else _TQDM_RATE
+    return rf"^ *{description} *\d{{1,3}}%\|{_TQDM_COUNT}{rate}\](?:[^\x0b]|$)"
 
 
+_TQDM_COUNT = r"[^|]{1,400}\| *(?P<step>\d+)/(?P<total>\d+) \[[\d:]+<[\d:?]+"
 # `1234.56 examples/s`, with a space, is the preparation of a data set by Hugging Face's datasets
-_TQDM_RATE = r"(?:[^\d.?\s\]\x0b]|[\d.?]+(?: ?(?i:it|step|batch|update|epoch)|[^\d.?\s\]\x0b]))"
-_TQDM_COUNT = (
-    r"[^|]{1,400}\| *(?P<step>\d+)/(?P<total>\d+)"
-    rf" \[[\d:]+<[\d:?]+(?:, *{_TQDM_RATE}[^\]\x0b]*)?\]"
+_TQDM_RATE = (
+    r"(?:, *(?:[^\d.?\s\]\x0b]|[\d.?]+(?: ?(?i:it|step|batch|update|epoch)|[^\d.?\s\]\x0b]))"
+    r"[^\]\x0b]*)?"
 )
 
 NESTED_TQDM_BAR = r"^ *\d{1,3}%\|[^|]{1,400}\| *\d+/\d+ \[[\d:]+<[^\]\x0b]*\] *\x0b"

@@ -48,6 +48,11 @@ _STEP = (
 )
 
 
+def _other_bar(name: str, regex: str) -> fw.LinePattern:
+    """A pattern of bars of an evaluation, a preparation or a transfer; also of training bars."""
+    return fw.LinePattern(name, regex, redrawn=True, total_of="other", role="trainer")
+
+
 def _count(name: str, regex: str, *, is_bar: bool = True) -> fw.LinePattern:
     """A pattern of bars or lines that count steps, of the run or of an epoch."""
     return fw.LinePattern(
@@ -106,6 +111,8 @@ FRAMEWORK = fw.Framework(
     default_lines=(
         _count("bar", tqdm_bar(rf"(?:{_TRAINING}: )?")),
         _count("rich_bar", rf"^ *(?:{_TRAINING} +)?{RICH_BAR}"),
+        _other_bar("other_bar", tqdm_bar(r"[^|]{1,60}: ", any_unit=True)),
+        _other_bar("other_rich_bar", rf"^ *[!-~][ -~]{{0,60}} {RICH_BAR}"),
         _count(
             "step",
             rf"^{_PREFIX}(?:{_RECORD})?[\[({{'\"]*{_TRAIN}(?i:global[ _])?(?i:step|iter(?:ation)?)"
@@ -126,7 +133,8 @@ FRAMEWORK = fw.Framework(
           `trainwarden-exporter discover` proposes them from the content of a folder.
         - Without a pattern or file for the step, progress bars of tqdm and Rich, `step 10` and
           `epoch 3` are recognised in the logs of the trainer, at the start of a line or after the
-          prefix of a logger or of a rank, and `"step": 10` in a record with the loss.
+          prefix of a logger or of a rank, and `"step": 10` in a record with the loss. Any other bar
+          that counts on, as of an evaluation, shows that the run does not hang.
         - If no log line or file contains the step, let the trainer post its steps to a heartbeat.
     """),
 )

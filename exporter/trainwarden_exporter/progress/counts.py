@@ -42,6 +42,9 @@ def resolve_count(
     `trainer_start` (Unix seconds): when the newest process of the trainer started; None if not yet
     known, 0 if nothing shows it. `error_at`: time of the last error in its log; None if unknown.
     """
+    if event.total_of == "other":
+        state, count = with_draw(state, event, None)
+        return state, None if count is None else Moved(event.timestamp)
     if begins_again(state, event, trainer_start, error_at):
         state = without_training(state, event.timestamp, same=True)
     match event.total_of:

@@ -25,7 +25,7 @@ class StepReported:
     """Total steps."""
     seconds: float | None = None
     """Duration of the step, if the source reports it."""
-    total_of: Literal["run", "bar", "epoch", "line"] = "run"
+    total_of: Literal["run", "bar", "epoch", "line", "other"] = "run"
     """What `total` counts; see `LinePattern`."""
 
 

@@ -140,19 +140,29 @@ def test_every_lasting_phase_is_ended_by_some_line(framework: str) -> None:
         ("{'epoch': 1, 'global_step': 12}", {"step": ("12",), "epoch": ()}),
         ("Train Epoch: 3 [1200/60000 (2%)]\tLoss: 2.1", {"epoch": ()}),
         ("epoch 3 loss 0.5", {"epoch": ()}),
-        ("Map:  42%|████▏     | 420/1000 [00:00<00:00, 4242.42 examples/s]", {}),
+        (
+            "Map:  42%|████▏     | 420/1000 [00:00<00:00, 4242.42 examples/s]",
+            {"other_bar": ("420", "1000")},
+        ),
         (
             "Tokenizing train dataset: 100%|████| 4000/4000 [00:03<00:00, 1102.77 examples/s]",
-            {},
+            {"other_bar": ("4000", "4000")},
         ),
-        ("Adding EOS to train dataset:   0%|          | 0/4000 [00:00<?, ? examples/s]", {}),
+        (
+            "Adding EOS to train dataset:   0%|          | 0/4000 [00:00<?, ? examples/s]",
+            {"other_bar": ("0", "4000")},
+        ),
         ("train:   0%|          | 0/40 [00:00<?, ?it/s]", {"bar": ("0", "40")}),
         ("train:  5%|▌         | 2/40 [00:01<00:19,  1.39it/s, loss=0.5]", {"bar": ("2", "40")}),
         ("train:  5%|▌         | 2/40 [1:00:01<19:00:00, 1800.5s/it]", {"bar": ("2", "40")}),
         ("train:  5%|▌         | 2/40 [00:01<00:19, 39.5 steps/s]", {"bar": ("2", "40")}),
         ("train:  5%|▌         | 2/40 [00:01<00:19, loss=0.5]", {"bar": ("2", "40")}),
         ("train:  5%|▌         | 2/40 [00:01<00:19]", {"bar": ("2", "40")}),
-        ("Evaluating:  42%|████▏     | 420/1000 [00:00<00:00, 42.4it/s]", {}),
+        (
+            "Evaluating:  42%|████▏     | 420/1000 [00:00<00:00, 42.4it/s]",
+            {"other_bar": ("420", "1000")},
+        ),
+        ("Validation ━━━━╸━━━━━━━ 3/10 0:00:02", {"other_rich_bar": ("3", "10")}),
         ("  2%|▏         | 1/50 [00:00<00:02, 21.10it/s]\x0b", {}),
         ("saved checkpoint at step 100", {}),
         ("eval step 5 loss 0.1", {}),
@@ -203,10 +213,13 @@ def test_a_run_without_framework_is_read_by_common_forms(
     line: str, found: dict[str, tuple[str, ...]]
 ) -> None:
     shown = hits(get_framework("generic").default_lines, line)
-    assert {
+    read = {
         name: tuple(groups[key] for key in ("step", "total") if key in groups)
         for name, groups in shown.items()
-    } == found
+    }
+    if read.keys() & {"bar", "rich_bar"}:  # a bar of the training is one of something, too
+        read = {name: of for name, of in read.items() if not name.startswith("other_")}
+    assert read == found
 
 
 @pytest.mark.parametrize(

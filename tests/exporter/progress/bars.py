@@ -28,6 +28,7 @@ class Bars:
             LinePattern("finished", "…", phase=Phase.FINISHED),
             LinePattern("epoch", "…", advances=True),
             LinePattern("step", "…", phase=Phase.TRAINING),
+            LinePattern("other", "…", total_of="other"),
             LinePattern("error", "…", error=True),
         )
         self.now = 1_000_000.0

@@ -61,6 +61,28 @@ def test_steps_of_epochs_are_added_up() -> None:
 
 
 @pytest.mark.parametrize("counts", ["epoch", "line"])
+def test_a_bar_of_something_else_ends_the_silence_while_it_counts_on(
+    counts: Literal["epoch", "line"],
+) -> None:
+    run = Bars(counts)
+    run.draw(*range(31), total=60)
+    stood = run.state
+    for step in (1, 2, 2, 3):
+        run.now += 100
+        run.line("other", step=str(step), total="9000")
+    moved = run.state
+    assert (moved.step, moved.total_steps, moved.phase) == (30, stood.total_steps, stood.phase)
+    assert moved.last_sign_at == run.now
+    assert moved.timing.typical == stood.timing.typical
+    for _ in range(3):
+        run.now += 100
+        run.line("other", step="3", total="9000")  # only drawn again
+    assert run.state.last_sign_at == moved.last_sign_at
+    run.draw(31, total=60)
+    assert run.state.step == 31
+
+
+@pytest.mark.parametrize("counts", ["epoch", "line"])
 def test_a_second_training_with_fewer_steps_counts_from_its_start(
     counts: Literal["epoch", "line"],
 ) -> None:
