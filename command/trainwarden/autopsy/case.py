@@ -10,8 +10,9 @@ from statistics import median
 from trainwarden.autopsy import patterns
 from trainwarden.autopsy.announced import has_finished
 from trainwarden.autopsy.gather import CheckpointFinding, Material, is_copy
-from trainwarden.autopsy.model import Attempt, Line, LogReading, Tally
+from trainwarden.autopsy.model import Attempt, Line, LogReading, Tally, ValueRange
 from trainwarden.autopsy.repeats import SameStep, StartLoop, loop_of, same_step_of
+from trainwarden.autopsy.resume_point import ResumePoint, find_resume_point
 from trainwarden_exporter.frameworks.base import Phase
 
 ALIVE_SECONDS = 300.0
@@ -281,15 +282,15 @@ class Case:
             default=None,
         )
 
+    @cached_property
+    def resume(self) -> ResumePoint | None:
+        """What a resume begins from; None without any checkpoint."""
+        found = self.checkpoint
+        return None if found is None else find_resume_point(found, self.finite_until)
+
     @property
     def checkpoint_step(self) -> int | None:
-        found = self.checkpoint
-        if found is None:
-            return None
-        recovery, newest = found.snapshot.recovery, found.snapshot.result.newest
-        if recovery is not None and recovery.is_complete:
-            return recovery.step
-        return None if newest is None else newest.step(found.spec.layout.step_offset)
+        return None if self.resume is None else self.resume.step
 
     @cached_property
     def highest_memory(self) -> tuple[float, LogReading] | None:
@@ -347,13 +348,23 @@ class Case:
         )
 
     @cached_property
-    def not_finite(self) -> tuple[str, int, LogReading] | None:
-        """A loss that is not finite at the end: its name, how often in a row, and the log."""
-        for log in self.logs:
-            for name, values in log.values.items():
-                if name.endswith("loss") and values.not_finite >= MIN_NOT_FINITE:
-                    return name, values.not_finite, log
-        return None
+    def not_finite(self) -> tuple[str, ValueRange, LogReading] | None:
+        """A loss that is not finite at the end: its name, its numbers, and the log."""
+        ends = {attempt.file for attempt in self.parallel}
+        earlier = {attempt.file for attempt in self.attempts} - ends
+        found = (
+            (name, values, log)
+            for log in self.logs
+            if log.name not in earlier
+            for name, values in log.values.items()
+            if name.endswith("loss") and values.not_finite >= MIN_NOT_FINITE
+        )
+        return next(found, None)
+
+    @property
+    def finite_until(self) -> int | None:
+        """The last step with a finite loss, if the loss is not finite at the end."""
+        return None if self.not_finite is None else self.not_finite[1].finite_until
 
     @cached_property
     def part_ends(self) -> tuple[LogReading, ...]:

@@ -361,8 +361,10 @@ def not_finite(case: Case) -> Evidence | None:
     found = case.not_finite
     if found is None:
         return None
-    name, count, log = found
-    return Evidence(f"{name} is not finite in the last {plural(count, 'line')} of {log.name}")
+    name, values, log = found
+    until, count = values.finite_until, plural(values.not_finite, "line")
+    since = "" if until is None else f", and was finite until step {until}"
+    return Evidence(f"{name} is not finite in the last {count} of {log.name}{since}")
 
 
 def fatal_xid(case: Case) -> Evidence | None:

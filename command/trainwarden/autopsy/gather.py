@@ -40,6 +40,7 @@ from trainwarden_exporter.logs.pattern_search import compile_patterns
 from trainwarden_exporter.rollouts.scanner import RolloutScanner, RolloutSnapshot
 from trainwarden_exporter.rollouts.specs import RolloutSpec
 from trainwarden_exporter.run_specs import checkpoint_specs, rollout_specs
+from trainwarden_exporter.step_dirs.listing import MAX_ENTRIES
 from trainwarden_exporter.step_dirs.locations import InstanceFinder
 
 _ROLES = (
@@ -359,7 +360,7 @@ def _scan_steps(
 
 def _scan_checkpoints(spec: CheckpointSpec, clock: Callable[[], float]) -> CheckpointSnapshot:
     """Scans until all entries are examined, or often enough for thousands of them."""
-    scanner = CheckpointScanner(spec, now=clock)
+    scanner = CheckpointScanner(spec, now=clock, listed=MAX_ENTRIES)
     snapshot = scanner()
     for _ in range(MAX_SCANS):
         if not snapshot.result.unexamined_count:

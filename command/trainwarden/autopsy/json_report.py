@@ -17,8 +17,8 @@ from trainwarden.autopsy.verdict import Verdict
 def as_data(verdict: Verdict) -> dict[str, Any]:
     """Returns the verdict; times are Unix seconds, null where unknown."""
     case = verdict.case
-    sign, checkpoint = case.last_sign, case.checkpoint
-    newest = None if checkpoint is None else checkpoint.snapshot.result.newest
+    sign, checkpoint, resume = case.last_sign, case.checkpoint, case.resume
+    good = None if resume is None else resume.checkpoint
     recovery = None if checkpoint is None else checkpoint.snapshot.recovery
     step = case.checkpoint_step
     return {
@@ -47,8 +47,9 @@ def as_data(verdict: Verdict) -> dict[str, Any]:
         "last_step": case.last_step,
         "last_progress_at": case.last_progress_at,
         "checkpoint": None
-        if newest is None
-        else {"name": newest.name.text, "step": step, "completed_at": newest.completed_at},
+        if good is None
+        else {"name": good.name.text, "step": step, "completed_at": good.completed_at},
+        "loss_finite_until": case.finite_until,
         "recovery": None
         if recovery is None
         else {"step": recovery.step, "complete": recovery.is_complete},

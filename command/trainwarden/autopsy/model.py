@@ -67,19 +67,21 @@ class ValueRange:
     high: float
     not_finite: int = 0
     """How many in a row are not finite at the end."""
+    finite_until: int | None = None
+    """The last step with a finite number from which no step was made again; None if unknown."""
 
 
-def with_number(known: ValueRange | None, number: float) -> ValueRange:
-    """Returns `known` with one number more, which may be NaN or infinite."""
+def with_number(known: ValueRange | None, number: float, step: int | None) -> ValueRange:
+    """Returns `known` with the number of one step more, which may be NaN or infinite."""
     if not math.isfinite(number):
-        return (
-            ValueRange(number, number, math.inf, -math.inf, 1)
-            if known is None
-            else replace(known, last=number, not_finite=known.not_finite + 1)
-        )
+        before = ValueRange(number, number, math.inf, -math.inf) if known is None else known
+        steps = [before.finite_until, None if step is None else step - 1]  # a resume goes back
+        until = min((one for one in steps if one is not None), default=None)
+        return replace(before, last=number, not_finite=before.not_finite + 1, finite_until=until)
     if known is None:
-        return ValueRange(number, number, number, number)
-    return ValueRange(known.first, number, min(known.low, number), max(known.high, number))
+        return ValueRange(number, number, number, number, finite_until=step)
+    low, high = min(known.low, number), max(known.high, number)
+    return ValueRange(known.first, number, low, high, finite_until=step)
 
 
 @dataclass(frozen=True, slots=True)

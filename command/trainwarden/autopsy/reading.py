@@ -90,6 +90,7 @@ class LogReader:
         self._redrawn = {one.name for one in patterns if one.redrawn}
         self._errors = {one.name for one in patterns if one.error}
         self._step_pattern = ""
+        self._step: int | None = None
         self._traceback: tuple[PatternMatch, Line] | None = None
         """A traceback whose end, which names the exception, is not read yet."""
 
@@ -144,6 +145,7 @@ class LogReader:
             self._traceback = None  # of a stop by hand, and no exception
         elif kinds & {TRACEBACK, "raised", *self._reporting}:
             self._end_traceback()
+        self._step = line.step_after(self._step)
         for match in line.matches:
             if match.pattern.name in self._folded:
                 self._fold(match, own)
@@ -207,7 +209,7 @@ class LogReader:
             if name.endswith("loss") or name.startswith("memory_"):
                 number = parse_number(text)
                 if number is not None:
-                    self._values[name] = with_number(self._values.get(name), number)
+                    self._values[name] = with_number(self._values.get(name), number, self._step)
         if match.pattern.name not in self._reporting:
             return
         if match.pattern is autopsy_patterns.DONE and not self._attempt.at_total:

@@ -82,7 +82,7 @@ def _at_a_glance(verdict: Verdict) -> Iterator[str]:
     if latest is not None:
         rows.append(("Last progress", _progress(latest, case)))
     rows.append(("Last good checkpoint", checkpoint_text(case)))
-    if not case.finished:
+    if not case.finished or case.not_finite:
         rows.append(("A resume begins at", resume_text(case)))
     if len(case.attempts) > 1:
         rows.append(("Attempts", attempts_text(case)))
@@ -132,21 +132,22 @@ def _progress(attempt: Attempt, case: Case) -> str:
 
 
 def checkpoint_text(case: Case) -> str:
-    """Returns the last complete checkpoint, and an incomplete one after it."""
-    found = case.checkpoint
+    """Returns the last good checkpoint, and an incomplete one after it."""
+    found, resume = case.checkpoint, case.resume
     if case.mixed_checkpoints:
         return "not known: those of several runs are mixed"
-    if found is None:
+    if found is None or resume is None:
         kinds = len(case.material.checkpoints)
         return "none is complete" if kinds else "none was found"
-    newest, offset = found.snapshot.result.newest, found.spec.layout.step_offset
+    good, offset = resume.checkpoint, found.spec.layout.step_offset
     parts = []
-    if newest is not None:
-        step = newest.step(offset)
-        what = code(newest.name.text) + ("" if step is None else f", step {step}")
-        parts.append(
-            f"{what}, saved {format_time(newest.completed_at)}, {format_size(newest.size)}"
-        )
+    if good is not None:
+        step = good.step(offset)
+        what = code(good.name.text) + ("" if step is None else f", step {step}")
+        parts.append(f"{what}, saved {format_time(good.completed_at)}, {format_size(good.size)}")
+    if (until := resume.finite_until) is not None:
+        which = "newer ones are" if good is not None else "none is known; the ones here are"
+        parts.append(f"{which} from after step {until}, the last with a finite loss")
     started = found.snapshot.result.in_progress
     if started is not None:
         parts.append(f"{code(started.name.text)} after it is **incomplete**: do not resume from it")
@@ -159,8 +160,8 @@ def checkpoint_text(case: Case) -> str:
 
 
 def resume_text(case: Case) -> str:
-    step = case.checkpoint_step
-    if step is None and case.checkpoint is not None:
+    resume, step = case.resume, case.checkpoint_step
+    if resume is not None and resume.checkpoint is not None and step is None:
         return "that checkpoint; its name holds no step"
     if case.mixed_checkpoints:
         return "not known"
@@ -218,10 +219,10 @@ def next_steps(verdict: Verdict) -> list[str]:
     """Returns what to do now, of the likely causes."""
     found = [step for one in verdict.likely[:2] for step in one.cause.next_steps]
     case = verdict.case
-    if case.finished or not verdict.likely:
+    if (case.finished and not case.not_finite) or not verdict.likely:
         return found
     step = case.checkpoint_step
-    if step is not None and case.checkpoint is not None:
+    if step is not None:
         found.append(f"Resume from the checkpoint of step {step}: the next step is {step + 1}.")
     return list(dict.fromkeys(found))
 

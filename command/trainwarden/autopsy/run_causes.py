@@ -59,7 +59,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
               on.
             - Read the end of its own log. If it stops without a word, it was killed:
               compare memory of GPU and host, and the last weight update.
-            - Then restart the run from its last complete checkpoint, if it does not
+            - Then restart the run from its last good checkpoint, if it does not
               go on alone.
         """),
         ("inference", "workers"),
@@ -154,9 +154,8 @@ RUN_CAUSES: tuple[Cause, ...] = (
         "The loss became NaN or infinite",
         (Sign(5, seen.not_finite, key=True),),
         bullet_points("""
-            - Resume from a checkpoint before the first such step, with a lower
-              learning rate or with gradient clipping, and look at the batch of that
-              step.
+            - Lower the learning rate or clip gradients, and look at the batch of the
+              first such step. What was saved since is worthless.
         """),
         ("progress",),
         ("TrainingNotFinite",),
@@ -177,7 +176,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
             - Ask the scheduler or the platform why: `sacct -j JOB -o
               state,exitcode,elapsed,timelimit`, or the events of the pod.
             - Let the run save before its time limit, and resume from the last
-              complete checkpoint.
+              good checkpoint.
         """),
         ("workers",),
         ("TrainingWorkerGone", "TrainingWorkerInterrupted"),
@@ -193,7 +192,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
             FINISHED,
         ),
         bullet_points("""
-            - Resume from the last complete checkpoint.
+            - Resume from the last good checkpoint.
         """),
         ("workers",),
         ("TrainingWorkerInterrupted",),

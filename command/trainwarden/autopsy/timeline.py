@@ -94,14 +94,14 @@ def _outside(case: Case) -> Iterator[Event]:
 
 
 def _checkpoints(case: Case) -> Iterator[Event]:
-    found = case.checkpoint
-    newest = None if found is None else found.snapshot.result.newest
-    if found is not None and newest is not None:
-        step = newest.step(found.spec.layout.step_offset)
-        size = format_size(newest.size)
+    found, resume = case.checkpoint, case.resume
+    good = None if resume is None else resume.checkpoint
+    if found is not None and good is not None:
+        step = good.step(found.spec.layout.step_offset)
+        size = format_size(good.size)
         yield Event(
-            newest.completed_at,
-            f"checkpoint {newest.name.text} complete"
+            good.completed_at,
+            f"checkpoint {good.name.text} complete"
             + ("" if step is None else f" (step {step})")
             + f", {size}",
         )

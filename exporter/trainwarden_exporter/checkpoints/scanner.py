@@ -15,7 +15,12 @@ from trainwarden_exporter.step_dirs.completeness import StepDir
 from trainwarden_exporter.step_dirs.filesystem import FileSystem
 from trainwarden_exporter.step_dirs.locations import InstanceFinder, StepDirScanner
 from trainwarden_exporter.step_dirs.names import NameParser
-from trainwarden_exporter.step_dirs.result import EMPTY_RESULT, CompletionIntervals, ScanResult
+from trainwarden_exporter.step_dirs.result import (
+    EMPTY_RESULT,
+    MAX_LISTED,
+    CompletionIntervals,
+    ScanResult,
+)
 
 INTERVAL = 10.0
 """Seconds between two scans."""
@@ -73,6 +78,7 @@ class CheckpointScanner:
         measure: Measure = _measure,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
+        listed: int = MAX_LISTED,
     ) -> None:
         layout = spec.layout
         self._spec = spec
@@ -86,6 +92,7 @@ class CheckpointScanner:
             filesystem=self._filesystem,
             now=now,
             clock=clock,
+            listed=listed,
         )
         self._intervals = CompletionIntervals()
         self._folders: frozenset[Path] = frozenset()

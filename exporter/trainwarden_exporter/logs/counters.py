@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from trainwarden_exporter.frameworks.base import LinePattern
 from trainwarden_exporter.frameworks.error_lines import TRACEBACK, exception_lines
 from trainwarden_exporter.logs.deduplication import LineDeduplicator
-from trainwarden_exporter.logs.line_parser import parse_number, shorten_line, strip_prefixes
+from trainwarden_exporter.logs.line_parser import shorten_line, strip_prefixes
 from trainwarden_exporter.logs.pattern_search import MatchedLine, PatternMatch, gauge_values
 from trainwarden_exporter.logs.state import Counts, DeduplicationCounts
 
@@ -146,10 +146,7 @@ class LineCounters:
     def record_values(self, line: MatchedLine, timestamp: float) -> None:
         """Records the numbers of `line`; they are of its step, or of the last one before it."""
         text = line.text.decode(errors="replace")
-        for match in line.matches:
-            step = parse_number(match.groups.get("step", ""))
-            if step is not None and math.isfinite(step) and not match.pattern.error:
-                self._step = max(0, int(step) + match.pattern.step_offset)
+        self._step = line.step_after(self._step)
         for match in line.matches:
             for name, number in gauge_values(match, text):
                 before = LogValue(math.nan, timestamp, self._finite_until.pop(name, None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,6 +31,14 @@ class MatchedLine:
     matches: tuple[PatternMatch, ...]
     end: int = 0
     """Where the next line begins in the searched text."""
+
+    def step_after(self, before: int | None) -> int | None:
+        """Returns the step that it names, in the run's numbering; else the one `before`."""
+        for match in reversed(self.matches):
+            step = parse_number(match.groups.get("step", ""))
+            if step is not None and math.isfinite(step) and not match.pattern.error:
+                return max(0, int(step) + match.pattern.step_offset)
+        return before
 
 
 class PatternSearch:

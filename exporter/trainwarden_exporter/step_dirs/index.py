@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from trainwarden_exporter.step_dirs.completeness import StepDir
 from trainwarden_exporter.step_dirs.names import StepDirName
-from trainwarden_exporter.step_dirs.result import ScanResult, newest_of
+from trainwarden_exporter.step_dirs.result import MAX_LISTED, ScanResult, newest_of
 
 
 class StepIndex:
@@ -70,12 +70,20 @@ class StepIndex:
             if name.text in self._entries:
                 yield name
 
-    def result(self, count: int, others: tuple[str, ...] = ()) -> ScanResult:
-        """Returns the state of a folder with `count` entries, and `others`, which are none."""
+    def result(
+        self, count: int, others: tuple[str, ...] = (), *, listed: int = MAX_LISTED
+    ) -> ScanResult:
+        """Returns the state of a folder with `count` entries, and `others`, which are none.
+
+        It lists so many complete and incomplete entries.
+        """
         step_dirs = self._entries.values()
-        complete = newest_of(step_dir for step_dir in step_dirs if step_dir.complete)
-        incomplete = newest_of(step_dir for step_dir in step_dirs if not step_dir.complete)
-        detailed = {step_dir.name.text for step_dir in (*complete, *incomplete)}
+        complete = newest_of((step_dir for step_dir in step_dirs if step_dir.complete), listed)
+        incomplete = newest_of(
+            (step_dir for step_dir in step_dirs if not step_dir.complete), listed
+        )
+        newest = (*complete[:MAX_LISTED], *incomplete[:MAX_LISTED])
+        detailed = {step_dir.name.text for step_dir in newest}
         for name, step_dir in self._entries.items():
             if step_dir.files is not None and name not in detailed:
                 self._entries[name] = replace(step_dir, files=None)

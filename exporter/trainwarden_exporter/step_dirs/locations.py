@@ -18,7 +18,7 @@ from trainwarden_exporter.runtime.account_access import reading_for
 from trainwarden_exporter.runtime.formatting import printable
 from trainwarden_exporter.step_dirs.filesystem import FileSystem, is_gone
 from trainwarden_exporter.step_dirs.names import NameParser
-from trainwarden_exporter.step_dirs.result import ScanResult, combine
+from trainwarden_exporter.step_dirs.result import MAX_LISTED, ScanResult, combine
 from trainwarden_exporter.step_dirs.scanner import FolderScanner
 
 log = logging.getLogger(__name__)
@@ -126,6 +126,7 @@ class StepDirScanner:
         filesystem: FileSystem | None = None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
+        listed: int = MAX_LISTED,
     ) -> None:
         self.instance: RunInstance | None = None
         """Result of the last search."""
@@ -133,10 +134,17 @@ class StepDirScanner:
         """Results of the last scan by folder."""
         self._finder = finder
         self._template = template
+        self._listed = listed
         self._missing = False
         self._scanners: dict[Path, FolderScanner] = {}
         self._open_folder: Callable[[Path], FolderScanner] = lambda path: FolderScanner(
-            str(path), name_parser, rule, filesystem=filesystem, now=now, clock=clock
+            str(path),
+            name_parser,
+            rule,
+            filesystem=filesystem,
+            now=now,
+            clock=clock,
+            listed=listed,
         )
 
     @property
@@ -164,7 +172,7 @@ class StepDirScanner:
         if not folders:
             check_access(self._finder.location.path, self._template, instance)
         self.folders = folders
-        return combine(folders.values())
+        return combine(folders.values(), self._listed)
 
     def reset(self) -> None:
         """Assesses all entries again, because the completeness rule has changed."""

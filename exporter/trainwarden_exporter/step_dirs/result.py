@@ -45,14 +45,14 @@ class ScanResult:
 EMPTY_RESULT = ScanResult()
 
 
-def combine(results: Iterable[ScanResult]) -> ScanResult:
+def combine(results: Iterable[ScanResult], listed: int = MAX_LISTED) -> ScanResult:
     """Merges the results of several folders."""
     results = tuple(results)
     if len(results) == 1:
         return results[0]
     return ScanResult(
-        newest_of(step_dir for result in results for step_dir in result.complete),
-        newest_of(step_dir for result in results for step_dir in result.incomplete),
+        newest_of((step_dir for result in results for step_dir in result.complete), listed),
+        newest_of((step_dir for result in results for step_dir in result.incomplete), listed),
         sum(result.complete_count for result in results),
         sum(result.incomplete_count for result in results),
         sum(result.unexamined_count for result in results),

@@ -14,7 +14,7 @@ from trainwarden_exporter.step_dirs.filesystem import FileSystem, is_denied, is_
 from trainwarden_exporter.step_dirs.index import StepIndex
 from trainwarden_exporter.step_dirs.listing import FolderListing
 from trainwarden_exporter.step_dirs.names import NameParser, StepDirName
-from trainwarden_exporter.step_dirs.result import ScanResult
+from trainwarden_exporter.step_dirs.result import MAX_LISTED, ScanResult
 from trainwarden_exporter.step_dirs.tensor_files import check_tensor_files
 from trainwarden_exporter.step_dirs.throttle import Throttle
 from trainwarden_exporter.step_dirs.tree_walk import (
@@ -67,8 +67,10 @@ class FolderScanner:
         throttle: Throttle | None = None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
+        listed: int = MAX_LISTED,
     ) -> None:
         self.path = path
+        self._listed = listed
         self._rule = rule
         self._filesystem = filesystem or FileSystem()
         self._now = now
@@ -105,7 +107,7 @@ class FolderScanner:
                 denied.add(name.text)
             self._throttle.pause_if_due()
         self._log_denied(denied)
-        return self._index.result(self._listing.count, self._listing.others)
+        return self._index.result(self._listing.count, self._listing.others, listed=self._listed)
 
     def _scan_order(self) -> Iterator[StepDirName]:
         """Yields the names to examine, most important first; a name may repeat."""

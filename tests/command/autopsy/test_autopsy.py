@@ -190,6 +190,46 @@ def test_a_loss_that_is_not_finite_is_a_cause(tmp_path: Path) -> None:
     assert first_cause(tmp_path) == "not_finite"
 
 
+@pytest.mark.parametrize("saves", [4, 40])
+@pytest.mark.parametrize("end", ["", "KeyboardInterrupt", "Training finished"])
+def test_no_resume_begins_after_the_loss_became_nan(tmp_path: Path, saves: int, end: str) -> None:
+    """Of more checkpoints than an exporter lists, too."""
+    last = 20 * saves
+    steps = range(1, last + 1)
+    lines = [f"step {step}/{last} loss: {1.0 if step < 40 else float('nan')}" for step in steps]
+    write(tmp_path / "train.log", [*lines, *([end] if end else [])])
+    for step in range(20, last + 1, 20):
+        path = tmp_path / f"out/ckpt_{step}.pt"
+        write(path, [f"weights of step {step}"])
+        os.utime(path, (1e9 + step, 1e9 + step))
+    shown = render(examine(tmp_path))
+    glance = shown.partition("## Likely")[0]
+    assert "| **Last good checkpoint** | `ckpt_20.pt`, step 20, " in glance
+    assert "newer ones are from after step 39, the last with a finite loss |" in glance
+    assert "| **A resume begins at** | step 21" in glance
+    resumes = [line for line in shown.splitlines() if line.startswith("- Resume from")]
+    last_good = ["- Resume from the last good checkpoint."] if end == "KeyboardInterrupt" else []
+    own = "- Resume from the checkpoint of step 20: the next step is 21."
+    assert resumes == [*last_good, own]
+    assert f"ckpt_{last}" not in shown
+    data = as_data(examine(tmp_path))
+    assert (data["checkpoint"]["step"], data["resume_step"]) == (20, 21)
+    assert data["loss_finite_until"] == 39
+
+
+def test_a_loss_that_was_nan_in_an_earlier_attempt_rules_out_no_checkpoint(tmp_path: Path) -> None:
+    for number, (first, last, nan_from) in enumerate(((1, 60, 40), (21, 80, 1000))):
+        lines = [
+            f"2026-01-01 0{number}:{step // 60:02}:{step % 60:02} step {step}/99 loss:"
+            f" {1.0 if step < nan_from else float('nan')}"
+            for step in range(first, last + 1)
+        ]
+        write(tmp_path / f"train{number}.log", lines)
+    write(tmp_path / "out/ckpt_80.pt", ["weights"])
+    os.utime(tmp_path / "out/ckpt_80.pt", (1e9, 1e9))
+    assert "| **Last good checkpoint** | `ckpt_80.pt`, step 80" in render(examine(tmp_path))
+
+
 def test_an_incomplete_checkpoint_is_not_the_one_to_resume_from(tmp_path: Path) -> None:
     for step in (100, 200):
         folder = tmp_path / f"out/checkpoint-{step}"
