@@ -180,7 +180,7 @@ def checkpoints(options: argparse.Namespace) -> int:
 
     Returns 0 if a resume takes no damaged one, else 1, and 2 on misuse.
     """
-    if (chosen := _choose_runs(options)) is None:
+    if (chosen := _choose_runs(options, past=options.run is not None)) is None:
         return 2
     config, runs = chosen
     found = [one for run in runs for one in list_checkpoints(run, config.state_folder)]
@@ -214,12 +214,17 @@ def _as_json(data: object) -> str:
     return json.dumps(data, indent=2)
 
 
-def _choose_runs(options: argparse.Namespace) -> tuple[Config, list[RunConfig]] | None:
-    """Returns the configuration and the run in `options`, or all; None after an error message."""
+def _choose_runs(
+    options: argparse.Namespace, *, past: bool = False
+) -> tuple[Config, list[RunConfig]] | None:
+    """Returns the configuration and the run in `options`, or all; None after an error message.
+
+    With `past`, it may be an announced run that was stopped.
+    """
     if (config := _load_optional(options.config_file)) is None:
         return None
     folder = announcements_folder(config)
-    config, _ = with_announced(config, read_announcements(folder, time.time()))
+    config, _ = with_announced(config, read_announcements(folder, time.time(), past=past))
     runs = [run for run in config.runs if options.run in (None, run.name)]
     if not runs:
         known = ", ".join(run.name for run in config.runs) or "none, `trainwarden run` starts one"

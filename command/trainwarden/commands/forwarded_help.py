@@ -19,7 +19,7 @@ exit status: 0, 1 if no run was found, 2 if PATH is no folder or a file of --out
     "checkpoints": """\
 examples:
   trainwarden checkpoints
-  trainwarden checkpoints grpo
+  trainwarden checkpoints grpo                 also after `trainwarden stop grpo`
   trainwarden checkpoints --json | jq -r '.[].newest_proved'
   trainwarden checkpoints --config.file /srv/run/exporter.yml
 

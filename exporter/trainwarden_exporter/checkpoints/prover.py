@@ -67,12 +67,14 @@ class CheckpointProver:
         *,
         state: StateFile[Records] | None = None,
         rate: ReadRate = HOST_RATE,
+        finite_until: int | None = None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.idle = False
         """Whether the last slice found nothing to check."""
         self._layout = spec.layout
+        self._finite_until = finite_until
         self._account = spec.location.account
         self._scan = scan
         self._filesystem = FileSystem()
@@ -166,7 +168,7 @@ class CheckpointProver:
     def _choose(self, listed: list[tuple[str, StepDir]]) -> EntryCheck | None:
         """Returns the next check: the newest, then new ones, then the others in turn."""
         now = self._now()
-        complete = {path: one.complete for path, one in listed[:MAX_PROVED]}
+        complete = {path: one.complete for path, one in self._to_prove(listed)}
         for path, is_complete in self._order(complete):
             record = self._records.get(path)
             if self._clock() - self._statted.get(path, -STAT_SECONDS) < STAT_SECONDS:
@@ -204,6 +206,18 @@ class CheckpointProver:
             for path in (f"{folder}/{one.name.text}",)
         ]
         return sorted(found, key=lambda item: item[1].sort_key, reverse=True)
+
+    def _to_prove(self, listed: list[tuple[str, StepDir]]) -> list[tuple[str, StepDir]]:
+        """Returns the newest ones, and those up to the last step with a finite loss, if given."""
+        if (last := self._finite_until) is None:
+            return listed[:MAX_PROVED]
+        offset = self._layout.step_offset
+        early = [
+            (path, one)
+            for path, one in listed
+            if (step := one.step(offset)) is not None and step <= last
+        ]
+        return [*listed[:MAX_PROVED], *early[:MAX_PROVED]]
 
     def _order(self, listed: Mapping[str, bool]) -> Iterator[tuple[str, bool]]:
         paths = list(listed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -31,6 +32,8 @@ from trainwarden_exporter.run_specs import checkpoint_specs, copy_specs, log_spe
 from trainwarden_exporter.runtime.blocking_thread import run_with_timeout
 from trainwarden_exporter.runtime.formatting import format_size, plural, printable
 from trainwarden_exporter.runtime.state_file import StateFile
+from trainwarden_exporter.step_dirs.listing import MAX_ENTRIES
+from trainwarden_exporter.step_dirs.result import MAX_LISTED
 
 CHECK_SECONDS = 10.0
 """How long preflight reads checkpoints; what the exporter has proved is known without reading."""
@@ -41,12 +44,14 @@ MAX_SCANS = 8
 """Scans of a folder, each of a bounded number of entries."""
 
 
+SETTLING = "settling"
+"""The word for an incomplete checkpoint that was just written, as its layout has no proof."""
 AFTER_FINITE = "saved after the last step with a finite loss"
 
 _MEANINGS: Mapping[ProofState, str] = {
     "proved": "its content was read, and is sound, as far as its format shows",
     "unproved": f"it was not read: the newest {MAX_PROVED} are, each {QUIET_SECONDS:.0f} s after"
-    " its last write",
+    f" its last write, and once the loss is NaN or infinite, the newest {MAX_PROVED} from before",
     "unreadable": "its content cannot be read",
     "incomplete": "its save is not over, or was interrupted",
 }
@@ -61,6 +66,19 @@ class CheckpointList:
     proofs: ProofSnapshot
     finite_until: int | None = None
     """The last step with a finite loss, if the last loss is not finite."""
+    left_out: int = 0
+    """Number of older checkpoints that were not read."""
+    seen_at: float = 0.0
+    """When they were listed (Unix seconds)."""
+
+    def is_settling(self, proof: CheckpointProof) -> bool:
+        """Whether it may still become complete by only staying as it is."""
+        seconds = self.spec.layout.completeness.settle_seconds
+        age = self.seen_at - proof.step_dir.changed_at
+        return proof.state == "incomplete" and age < seconds
+
+    def _word(self, proof: CheckpointProof) -> str:
+        return SETTLING if self.is_settling(proof) else proof.state
 
     def is_late(self, proof: CheckpointProof) -> bool:
         """Whether it was saved after the loss became NaN or infinite."""
@@ -88,27 +106,38 @@ class CheckpointList:
         folders = dict.fromkeys(str(Path(one.path).parent) for one in self.proofs.checkpoints)
         yield f"run {run}, {kind}: {', '.join(map(printable, folders))}"
         yield f"  provable: {provable(self.spec.layout)}"
-        names = [printable(Path(one.path).name) for one in self.proofs.checkpoints]
-        width = max(map(len, names))
-        for name, one in zip(names, self.proofs.checkpoints, strict=True):
-            saved = datetime.fromtimestamp(one.step_dir.changed_at).astimezone()
-            step = "" if one.step is None else str(one.step)
-            size = format_size(one.step_dir.size)
-            yield f"  {step:>9}  {name:<{width}}  {saved:%Y-%m-%d %H:%M:%S}  {size:>9}  {one.state}"
-            if self.is_late(one):
-                yield f"             {AFTER_FINITE}"
-            for damage in one.damages:
-                yield f"             {damage.kind}: {printable(str(damage))}"
+        yield from self._table()
+        if self.left_out:
+            yield f"  and {self.left_out} more, which were not read"
         for state, meaning in _MEANINGS.items():
-            if self.proofs.count(state):
+            if any(self._word(one) == state for one in self.proofs.checkpoints):
                 yield f"  {state}: {meaning}"
+        if any(map(self.is_settling, self.proofs.checkpoints)):
+            seconds = f"{self.spec.layout.completeness.settle_seconds:.0f} s"
+            yield f"  {SETTLING}: whether its save is over is known {seconds} after its last write"
         problem = self.proofs.resume_problem
         if problem:
             yield f"  A resume would take a damaged checkpoint: {printable(problem)}"
         yield f"  Newest proved checkpoint: {_name(self.proofs.newest_proved)}"
         if (last := self.finite_until) is not None:
             yield f"  The loss is NaN or infinite, and was finite until step {last}"
-            yield f"  Newest proved checkpoint from before: {_name(self.newest_good)}"
+            good = self.newest_good
+            where = "none" if good is None else f"{printable(good.path)}: resume from it"
+            yield f"  Newest proved checkpoint from before: {where}"
+
+    def _table(self) -> Iterator[str]:
+        names = [printable(Path(one.path).name) for one in self.proofs.checkpoints]
+        width = max(map(len, names))
+        for name, one in zip(names, self.proofs.checkpoints, strict=True):
+            saved = datetime.fromtimestamp(one.step_dir.changed_at).astimezone()
+            step = "" if one.step is None else str(one.step)
+            size = format_size(one.step_dir.size)
+            when, word = f"{saved:%Y-%m-%d %H:%M:%S}", self._word(one)
+            yield f"  {step:>9}  {name:<{width}}  {when}  {size:>9}  {word}"
+            if self.is_late(one):
+                yield f"             {AFTER_FINITE}"
+            for damage in one.damages:
+                yield f"             {damage.kind}: {printable(str(damage))}"
 
     def as_data(self) -> dict[str, object]:
         """Returns the same for programs: sizes in bytes, times in Unix seconds, 0 if unknown."""
@@ -127,6 +156,7 @@ class CheckpointList:
                     "path": printable(one.path),
                     "step": one.step,
                     "state": one.state,
+                    "settling": self.is_settling(one),
                     "after_finite_loss": self.is_late(one),
                     "size": one.step_dir.size,
                     "changed_at": one.step_dir.changed_at,
@@ -154,7 +184,7 @@ def list_checkpoints(
     # within some seconds, as before a start, no logs are read
     finite_until = _loss_finite_until(run, state_folder) if seconds == inf else None
     for spec in specs:
-        kind = replace(_list_kind(spec, state_folder, seconds), finite_until=finite_until)
+        kind = _list_kind(spec, state_folder, seconds, finite_until)
         found.setdefault((spec.layout.folder, spec.is_copy), []).append(kind)
     return [
         one
@@ -163,8 +193,10 @@ def list_checkpoints(
     ]
 
 
-def _list_kind(spec: CheckpointSpec, state_folder: Path | None, seconds: float) -> CheckpointList:
-    scanner = CheckpointScanner(spec)
+def _list_kind(
+    spec: CheckpointSpec, state_folder: Path | None, seconds: float, finite_until: int | None
+) -> CheckpointList:
+    scanner = CheckpointScanner(spec, listed=MAX_LISTED if finite_until is None else MAX_ENTRIES)
     snapshot = scanner()
     for _ in range(MAX_SCANS):
         if not snapshot.result.unexamined_count:
@@ -172,11 +204,20 @@ def _list_kind(spec: CheckpointSpec, state_folder: Path | None, seconds: float) 
         snapshot = scanner()
     known = open_proofs(state_folder, spec).value
     state = StateFile(None, type(known), empty=known)
-    prover = CheckpointProver(spec, lambda: snapshot, state=state, rate=UnlimitedRate())
+    prover = CheckpointProver(
+        spec, lambda: snapshot, state=state, rate=UnlimitedRate(), finite_until=finite_until
+    )
     proofs = prover.prove_all(seconds)
     if spec.is_copy:  # no resume takes one
         proofs = replace(proofs, resume_problem="", tracker_problem="")
-    return CheckpointList(spec, proofs)
+    shown = [
+        one
+        for number, one in enumerate(proofs.checkpoints)
+        if number < 2 * MAX_LISTED or one.state not in ("unproved", "incomplete")
+    ]
+    left_out = len(proofs.checkpoints) - len(shown)
+    proofs = replace(proofs, checkpoints=tuple(shown))
+    return CheckpointList(spec, proofs, finite_until, left_out, time.time())
 
 
 def _loss_finite_until(run: RunConfig, state_folder: Path | None) -> int | None:

@@ -242,12 +242,13 @@ ReadAnnouncements = Callable[[float, AnnouncedRuns], AnnouncedRuns]
 
 
 def read_announcements(
-    folder: Path | None, now: float, before: AnnouncedRuns | None = None
+    folder: Path | None, now: float, before: AnnouncedRuns | None = None, *, past: bool = False
 ) -> AnnouncedRuns:
     """Returns the runs announced in `folder` that are shown at `now` (Unix seconds).
 
     A run in `before`, the result of the previous read, remains while an error prevents the read of
-    its file: the error does not show that the run is over.
+    its file: the error does not show that the run is over. With `past`, also workers that are not
+    shown any more: stopped, or ended earlier.
     """
     if folder is None:
         return AnnouncedRuns()
@@ -281,7 +282,7 @@ def read_announcements(
         except OSError as error:
             problems.append(Problem(path, None, "", error.strerror or str(error)))
             found += [known[path]] if path in known else []
-    shown = [one for one in found if _is_shown(one.announcement, now)]
+    shown = [one for one in found if past or _is_shown(one.announcement, now)]
     workers, left_out = _by_key(folder, shown)
     ended = [one.announcement for one in found if one.announcement.state == "stopped"]
     stopped = frozenset(one.key for one in ended if one.key not in workers)

@@ -13,7 +13,12 @@ from trainwarden_exporter.status_page.gpus import GpusView
 from trainwarden_exporter.status_page.host import HostView, WorkerView
 from trainwarden_exporter.status_page.remediator import action_summary, alert_summary
 from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
-from trainwarden_exporter.status_page.run_views import CheckpointView, HeartbeatView, RunView
+from trainwarden_exporter.status_page.run_views import (
+    NOT_SETTLED,
+    CheckpointView,
+    HeartbeatView,
+    RunView,
+)
 from trainwarden_exporter.status_page.series import Tone
 from trainwarden_exporter.webserver import html
 
@@ -74,8 +79,9 @@ def _run(run: RunView, *, alone: bool) -> Iterator[Line]:
         step = f"step {run.step:,.0f}{'' if run.total is None else f' of {run.total:,.0f}'}"
     yield f"Run {run.name}", run.tone, run.state, step
     if saved := newest(run.checkpoints):
-        age = "none" if saved.age is None else ago(saved.age)
+        age = saved.unsettled or ("none" if saved.age is None else ago(saved.age))
         step = "" if saved.step is None else f"step {saved.step:,.0f}"
+        step = NOT_SETTLED if saved.unsettled else step
         tone = worst(one.tone for one in run.checkpoints)  # including checkpoints of another kind
         name = f"Checkpoint{'' if alone else f' of {run.name}'}"
         yield name, "warn" if run.unnamed else tone, age, run.unnamed or step
@@ -84,7 +90,11 @@ def _run(run: RunView, *, alone: bool) -> Iterator[Line]:
 def newest(checkpoints: Iterable[CheckpointView]) -> CheckpointView | None:
     """Returns the checkpoint that was saved last, of any kind; None without checkpoints."""
     oldest = float("inf")
-    return min(checkpoints, key=lambda one: oldest if one.age is None else one.age, default=None)
+
+    def rank(one: CheckpointView) -> tuple[float, bool]:
+        return (oldest if one.age is None else one.age), not one.unsettled
+
+    return min(checkpoints, key=rank, default=None)
 
 
 def _workers(workers: Sequence[WorkerView]) -> Iterator[Line]:

@@ -38,6 +38,10 @@ FEW_CHECKPOINTS = 3.0
 """Number of checkpoints below which the free space for them counts as little."""
 
 
+NOT_SETTLED = "not known to be complete yet"
+"""What is known of a checkpoint that was just written, or still is."""
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointView:
     """Checkpoints of one kind. Times in seconds; None where unknown."""
@@ -70,6 +74,13 @@ class CheckpointView:
         if self.step is None or self.finite_until is None:
             return False
         return self.step > self.finite_until
+
+    @property
+    def unsettled(self) -> str:
+        """The newest checkpoint, as `step 60`, while none is known to be complete; else ""."""
+        if self.age is not None or not self.saving or self.incomplete_step is None:
+            return ""
+        return f"step {self.incomplete_step:,.0f}"
 
     @property
     def overdue_after(self) -> float | None:

@@ -19,6 +19,7 @@ from trainwarden_exporter.status_page.fragments import (
     toned,
 )
 from trainwarden_exporter.status_page.run_views import (
+    NOT_SETTLED,
     CheckpointView,
     ContainerView,
     HeartbeatView,
@@ -99,7 +100,9 @@ def _pace(run: RunView) -> dict[str, str]:
 
 def _checkpoint(seen: CheckpointView) -> str | None:
     fragments, more = _step_and_age(seen), []
-    if seen.saving:
+    if seen.unsettled:
+        fragments, more = [seen.unsettled], [NOT_SETTLED]
+    elif seen.saving:
         of = "" if seen.incomplete_step is None else f" step {seen.incomplete_step:,.0f}"
         more.append(f"saving{of}")
     elif seen.incomplete_step is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -135,16 +136,79 @@ def test_checkpoints_from_after_a_loss_that_is_not_finite_are_marked(
     shown = capsys.readouterr().out
     assert shown.count("saved after the last step with a finite loss") == 2
     assert "  The loss is NaN or infinite, and was finite until step 11" in shown
-    assert shown.splitlines()[-1] == "  Newest proved checkpoint from before: checkpoint-10"
+    good = f"{tmp_path}/out/checkpoint-10"
+    last = f"  Newest proved checkpoint from before: {good}: resume from it"
+    assert shown.splitlines()[-1] == last
     assert main([*command, "--json"]) == 0
     (kind,) = json.loads(capsys.readouterr().out)
     late = {one["step"]: one["after_finite_loss"] for one in kind["checkpoints"]}
     assert late == {10: False, 20: True, 30: True}
-    assert (kind["loss_finite_until"], kind["newest_good"]) == (11, f"{tmp_path}/out/checkpoint-10")
+    assert (kind["loss_finite_until"], kind["newest_good"]) == (11, good)
     with log.open("a") as file:
         file.write("step 26 loss 0.4\n")
     assert main(command) == 0
     assert "finite" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("state", ["running", "stopped"])
+def test_after_a_night_of_nan_the_command_names_the_good_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str
+) -> None:
+    """Also of a run that was stopped, and behind more bad saves than are listed or proved."""
+    saves = 100
+    for step in range(20, 20 * saves + 1, 20):
+        save(tmp_path / "out", step)
+    log = tmp_path / "train.log"
+    lines = (f"step {n}/9999 loss: {1.0 if n < 50 else 'nan'}" for n in range(1, 20 * saves + 1))
+    log.write_text("\n".join(lines) + "\n")
+    runs = tmp_path / "runs.d"
+    runs.mkdir()
+    named = {
+        "run": "grpo",
+        "worker": "trainer",
+        "pid": os.getpid(),
+        "checkpoints": f"{tmp_path}/out",
+    }
+    announced = runs / "grpo@trainer.json"
+    announced.write_text(json.dumps({**named, "state": state, "log": str(log)}))
+    announced.chmod(0o600)
+    file = tmp_path / "exporter.yml"
+    file.write_text(f"runs_folder: {runs}\n")
+    command = ["checkpoints", "grpo", f"--config.file={file}"]
+    assert main(command) == 0
+    *shown, last = capsys.readouterr().out.splitlines()
+    good = f"{tmp_path}/out/checkpoint-40"
+    assert last == f"  Newest proved checkpoint from before: {good}: resume from it"
+    proved = [line.split()[0] for line in shown if line.endswith("  proved")]
+    assert proved == [*map(str, range(2000, 1840, -20)), "40", "20"]
+    assert "  and 34 more, which were not read" in shown
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["newest_good"] == good
+
+
+def test_a_checkpoint_of_some_seconds_is_not_called_incomplete(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder without a proof counts as complete once nothing was written for 30 s."""
+    file = tmp_path / "exporter.yml"
+    kind = (
+        "{name: main, folder: out, entry: 'checkpoint-(?P<step>\\d+)', complete: {settled: ['*']}}"
+    )
+    file.write_text(f"runs: [{{name: demo, path: {tmp_path}, checkpoints: [{kind}]}}]\n")
+    save(tmp_path / "out", 10, cut=3)
+    save(tmp_path / "out", 20)
+    now = time.time()
+    for one in (tmp_path / "out/checkpoint-20").iterdir():
+        os.utime(one, (now, now))
+    command = ["checkpoints", "demo", f"--config.file={file}"]
+    main(command)
+    young, old, *rest = capsys.readouterr().out.splitlines()[2:]
+    assert young.endswith("  settling")
+    assert old.endswith("  incomplete")
+    assert "  settling: whether its save is over is known 30 s after its last write" in rest
+    main([*command, "--json"])
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert [one["settling"] for one in shown["checkpoints"]] == [True, False]
 
 
 def test_the_command_explains_what_is_proved_and_what_is_not(

@@ -33,6 +33,7 @@ from trainwarden_exporter.status_page.run_views import (
     RunView,
     ServerView,
 )
+from trainwarden_exporter.status_page.runs import run_section
 from trainwarden_exporter.webserver import html
 
 METRICS = {metric.name: metric for metric in declared_metrics()}
@@ -258,6 +259,17 @@ def test_what_is_saved_but_not_named_as_a_checkpoint_is_shown() -> None:
     assert not replace(run, checkpoints=(kinds[0], CheckpointView("ckpt", 10, 5.0))).unnamed
     assert not replace(run, checkpoints=()).unnamed
     assert "of verl: a.txt" in replace(run, framework="verl").unnamed
+
+
+def test_the_newest_checkpoint_is_shown_before_it_is_known_to_be_complete() -> None:
+    """A run that keeps three, and saves each 11 s, has rarely a checkpoint of 30 s."""
+    young = CheckpointView("t", saving=True, incomplete_step=60)
+    run = replace(RUN, checkpoints=(CheckpointView("t-overwritten"), young))
+    assert "Checkpoint step 60, not known to be complete yet" in words(replace(SEEN, runs=(run,)))
+    shown = re.sub(r"<[^>]+>", " ", run_section(run, "", now=NOW))
+    assert "step 60 not known to be complete yet" in " ".join(shown.split())
+    left = replace(run, checkpoints=(replace(young, saving=False),))
+    assert "Checkpoint none" in words(replace(SEEN, runs=(left,)))
 
 
 def test_the_newest_checkpoint_is_the_one_saved_last() -> None:
