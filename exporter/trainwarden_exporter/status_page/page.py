@@ -54,6 +54,7 @@ from trainwarden_exporter.status_page.run_views_builder import (
 )
 from trainwarden_exporter.status_page.runs import heartbeat_table, run_section
 from trainwarden_exporter.webserver import html
+from trainwarden_exporter.webserver.runbooks import FirstStep
 
 MAX_PROBLEMS = 12
 
@@ -82,7 +83,7 @@ def render(page: PageData) -> str:
     seen = _views(page)
     headline = _headline(page, seen)
     sections = [
-        html.first_steps(one.as_html for one in first_steps(page.remediator, headline.run)),
+        html.first_steps(one.as_html for one in _first_steps(page, seen, headline.run)),
         _problems(headline),
         overview_section(seen, now=page.now),
         remediator_section(page.remediator, now=page.now),
@@ -107,6 +108,11 @@ def render(page: PageData) -> str:
     )
 
 
+def _first_steps(page: PageData, seen: Views, run: str) -> Sequence[FirstStep]:
+    finite_until = {one.name: one.finite_until for one in seen.runs}
+    return first_steps(page.remediator, run, finite_until)
+
+
 def status_json(page: PageData) -> Mapping[str, Any]:
     """Returns what the page says in a few lines, as JSON data. Times are Unix seconds.
 
@@ -128,7 +134,7 @@ def status_json(page: PageData) -> Mapping[str, Any]:
         "headline": headline.sentence,
         "who_acts": headline.who,
         "how": headline.how,
-        "first_steps": {one.label: one.step for one in first_steps(remediator, headline.run)},
+        "first_steps": {one.label: one.step for one in _first_steps(page, seen, headline.run)},
         "problems": [
             {"tone": one.tone, "text": one.clause, "who_acts": one.who} for one in headline.problems
         ],

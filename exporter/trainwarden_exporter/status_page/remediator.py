@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from types import MappingProxyType
 
 from trainwarden_exporter.runtime.responsibility import LABEL
 from trainwarden_exporter.status_page.fragments import ago, quiet, state, table
@@ -21,6 +22,7 @@ from trainwarden_exporter.webserver.runbooks import (
     distinct_steps,
     first_step,
     runbook_link,
+    with_finite_step,
 )
 
 MAX_ALERTS = 12
@@ -99,10 +101,15 @@ def _firing(remediator: RemediatorStatus, *, now: float) -> str:
     return f"{rows}{more}"
 
 
-def first_steps(remediator: RemediatorStatus | str | None, run: str = "") -> Sequence[FirstStep]:
+def first_steps(
+    remediator: RemediatorStatus | str | None,
+    run: str = "",
+    finite_until: Mapping[str, float | None] = MappingProxyType({}),
+) -> Sequence[FirstStep]:
     """Returns what an operator does first; empty while no step is needed.
 
-    The steps of the `run` of the headline come first.
+    The steps of the `run` of the headline come first. `finite_until` is the last step of each run
+    with a finite loss, if its last loss is not finite.
     """
     if isinstance(remediator, str):
         return [FirstStep(DOWN, first_step(DOWN, {}))]
@@ -111,7 +118,15 @@ def first_steps(remediator: RemediatorStatus | str | None, run: str = "") -> Seq
     if remediator.firing is None:
         return [FirstStep(ALERTMANAGER, ALERTMANAGER_STEP)]
     alerts = sorted(remediator.firing, key=lambda one: bool(run) and one.run != run)
-    steps = (FirstStep(one.alert, one.first_step, one.run, one.worker) for one in alerts)
+    steps = (
+        FirstStep(
+            one.alert,
+            with_finite_step(one.first_step, finite_until.get(one.run)),
+            one.run,
+            one.worker,
+        )
+        for one in alerts
+    )
     return distinct_steps(steps)[:MAX_NAMED]
 
 

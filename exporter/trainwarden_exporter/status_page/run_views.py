@@ -254,6 +254,8 @@ class RunView:
     """How the last 24 hours were spent."""
     attempts: str = ""
     """How the last attempts ended, if alike."""
+    finite_until: float | None = None
+    """The last step with a finite loss, if the last loss is not finite."""
 
     @property
     def down(self) -> bool:

@@ -70,6 +70,7 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
             brakes=_brakes(series, run),
             error_lines=tuple(line for line in error_lines if line.run == run),
             day=days[run]() if run in days else (),
+            finite_until=_finite_until(series, run),
             attempts=next(
                 (key[-1] for key in series.all("run_attempts_loop_info") if key[0] == run), ""
             ),
@@ -108,11 +109,6 @@ def _halted(series: Series, run: str) -> str:
 def _checkpoint(series: Series, key: Labels) -> CheckpointView:
     trainer_gone = series.of("run_trainer_processes", key[0]) == 0
     left = [room for k, room in series.all("disk_checkpoints_left").items() if k[:2] == key]
-    finite_until = [
-        step
-        for (run, _, name), step in series.all("log_value_finite_until_step").items()
-        if run == key[0] and "loss" in name
-    ]
     return CheckpointView(
         name=key[1],
         step=series.of("checkpoint_step", *key),
@@ -127,8 +123,15 @@ def _checkpoint(series: Series, key: Labels) -> CheckpointView:
         finished=series.of("training_finished", key[0]) == 1,
         others=series.word("checkpoint_others_info", *key),
         resume_problem=series.word("checkpoint_resume_problem_info", *key),
-        finite_until=min(finite_until, default=None),
+        finite_until=_finite_until(series, key[0]),
     )
+
+
+def _finite_until(series: Series, run: str) -> float | None:
+    """Returns the last step with a finite loss, if the last loss is not finite."""
+    found = series.all("log_value_finite_until_step").items()
+    steps = (step for (of, _, name), step in found if of == run and "loss" in name)
+    return min(steps, default=None)
 
 
 def _rollout(series: Series, key: Labels) -> RolloutView:

@@ -39,6 +39,8 @@ MAX_STEP_LENGTH = 200
 """Characters of a first step, after its first sentence."""
 MAX_NAME_LENGTH = 200
 """Characters of a name before a step: the names in an alert are untrusted input."""
+FINITE_UNTIL = "the step of `trainwarden_log_value_finite_until_step`"
+"""Stands in a first step for the last step with a finite value, where that is not known."""
 _STEP = re.compile(r"^(?:\d+\.|-) |\n\n", re.MULTILINE)
 _SENTENCE = re.compile(r"(?<=[.?]) (?=[A-Z`])")
 _RUN = re.compile(r"(`trainwarden [^`]*)\bRUN\b")
@@ -83,6 +85,11 @@ def first_step(alert: str, labels: Mapping[str, str]) -> str:
     shown = shown.replace("*", "")
     run = labels.get("run")
     return _RUN.sub(lambda found: f"{found[1]}{shlex.quote(run)}", shown) if run else shown
+
+
+def with_finite_step(step: str, finite_until: float | None) -> str:
+    """Returns the text of a first step with the last step that had a finite value, if known."""
+    return step if finite_until is None else step.replace(FINITE_UNTIL, f"step {finite_until:,.0f}")
 
 
 @dataclass(frozen=True, slots=True)

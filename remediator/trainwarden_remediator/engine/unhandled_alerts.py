@@ -37,6 +37,7 @@ from trainwarden_remediator.model import BLOCKED_SECONDS, STALL, Decision, Incid
 from trainwarden_remediator.observation.active_alerts import Fetch
 from trainwarden_remediator.observation.model import ExporterState, RunState, WorkerState
 from trainwarden_remediator.observation.snapshot import Observer
+from trainwarden_remediator.policy.alert_handling import CHECKPOINT_DAMAGED
 from trainwarden_remediator.policy.situation import situation_of
 from trainwarden_remediator.runtime.clock import Clock, ConditionTimer
 
@@ -69,7 +70,6 @@ NOTIFIED_OTHERWISE = frozenset(
 MAX_DETAIL_LENGTH = 400
 """Characters of a description in a message."""
 
-CHECKPOINT_DAMAGED = "TrainingCheckpointDamaged"
 NOT_FINITE = "TrainingNotFinite"
 MEMORY_OVER_LIMIT = "TrainingWorkerMemoryOverLimit"
 

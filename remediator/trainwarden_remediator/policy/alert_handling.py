@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -45,6 +46,10 @@ DELIVERY_SECONDS = 60.0
 DAY_SECONDS = 86400.0
 MAX_NAME_LENGTH = 200
 """Characters of a name on the pages: names of alerts are untrusted input."""
+
+CHECKPOINT_DAMAGED = "TrainingCheckpointDamaged"
+_DAMAGE = re.compile(r"\(([a-z ]+)\)\.")
+"""The kind of damage, as the description of the alert ends the damage with it."""
 
 _PASSIVE = {
     "hold": "mend its cause: until this alert ends, the remediator restarts nothing there",
@@ -90,9 +95,16 @@ class AlertView:
 
     @property
     def step_labels(self) -> Mapping[str, str]:
-        """The labels by which the first step is chosen: of a refusal, also its reason."""
+        """The labels by which the first step is chosen.
+
+        Of a refusal, also its reason; of a damaged checkpoint, the kind of the damage.
+        """
         reason = {"reason": self.reason} if self.alert.name == GAVE_UP else {}
-        return {**self.alert.labels, **reason}
+        damage = {}
+        if self.alert.name == CHECKPOINT_DAMAGED:
+            named = _DAMAGE.search(self.alert.annotations.get("description", ""))
+            damage = {"damage": named[1].replace(" ", "_")} if named else {}
+        return {**self.alert.labels, **reason, **damage}
 
     @property
     def tone(self) -> Tone:

@@ -19,7 +19,12 @@ from trainwarden_exporter.runtime.responsibility import (
     as_sentence,
     urgency,
 )
-from trainwarden_exporter.webserver.runbooks import ALERTMANAGER, ALERTMANAGER_STEP, first_step
+from trainwarden_exporter.webserver.runbooks import (
+    ALERTMANAGER,
+    ALERTMANAGER_STEP,
+    first_step,
+    with_finite_step,
+)
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.journal.evidence_text import describe_exit
 from trainwarden_remediator.model import GIVEN_UP, STALL, PastAction
@@ -287,7 +292,7 @@ def _todo(
         yield from _missing_workers(current, current.exporter, incidents, views, now)
     for view in (one for one in with_own_step(views) if urgency(one.who) < urgency(REMEDIATOR)):
         if view.alert.name not in FAILING or (view.alert.run, view.alert.worker) not in mended:
-            yield _first_step(view)
+            yield _first_step(view, current.exporter)
     if current.situation.holds:
         yield f"Run {code('trainwarden resume')} when the work is done."
     if isinstance(current.alerts, str):
@@ -316,10 +321,12 @@ def _stalls(
             yield f"Find out why {code(name)} stands still: {stacks} names the process that waits."
 
 
-def _first_step(view: AlertView) -> str:
+def _first_step(view: AlertView, exporter: ExporterState | str) -> str:
     alert = view.alert
+    run = exporter.runs.get(alert.run) if isinstance(exporter, ExporterState) else None
+    until = None if run is None else run.loss_finite_until
     runbook = runbook_link(alert.name, alert.annotations) or "no runbook"
-    first = text(first_step(alert.name, view.step_labels))
+    first = text(with_finite_step(first_step(alert.name, view.step_labels), until))
     return f"{text(alert.name)}{_on(alert)}: {first} ({runbook})".replace(":  (", ": (")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainwarden_exporter.runtime.responsibility import YOU
 from trainwarden_exporter.status_page.remediator import first_steps
 from trainwarden_exporter.status_page.remediator_client import FiringAlert, RemediatorStatus
+from trainwarden_exporter.webserver.runbooks import first_step
 
 
 def firing(alert: str, run: str, step: str) -> FiringAlert:
@@ -41,3 +42,16 @@ def test_of_two_runs_with_one_alert_each_has_its_step() -> None:
     assert about_second == [*list(gone)[1:], next(iter(gone))]
     name, _ = first_steps(shown)[0].as_html
     assert name.startswith("first/trainer, <a href=")
+
+
+def test_the_step_of_a_loss_that_is_not_finite_has_the_number_itself() -> None:
+    alert = "TrainingNotFinite"
+    own = (firing(alert, "first", first_step(alert, {"run": "first"})),)
+    shown = RemediatorStatus(
+        mode="act", tone="bad", verdict="", open_alerts=0, alerts=(), actions=(), firing=own
+    )
+    (known,) = first_steps(shown, finite_until={"first": 1039.0})
+    found = "Find the first value that is not finite in the log, after step 1,039."
+    assert known.step.startswith(found)
+    (unknown,) = first_steps(shown, finite_until={"first": None})
+    assert "after the step of `trainwarden_log_value_finite_until_step`." in unknown.step

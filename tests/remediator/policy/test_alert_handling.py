@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from tests.remediator.samples import OTHER, ROLLOUT, TRAINER, announced, make_alert, make_setup
 
+from trainwarden_exporter.checkpoints.damages import DamageKind
 from trainwarden_exporter.processes.announcements import AnnouncedWorker
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import NOBODY, YOU
+from trainwarden_exporter.webserver.runbooks import first_step
 from trainwarden_remediator.config.notifications import NotifySettings
 from trainwarden_remediator.model import Incident
 from trainwarden_remediator.policy.alert_handling import build_alert_views
@@ -208,3 +210,21 @@ def test_a_start_is_believed_for_no_longer_than_the_alert_may_last(name: str, se
         known = Situation(now, announced=started, given_up=(ROLLOUT,))
         (view,) = build_alert_views((alert,), (), 0, known) or ()
         assert view.who == who
+
+
+@pytest.mark.parametrize("kind", [*DamageKind, None])
+def test_the_first_step_about_a_damaged_checkpoint_is_that_of_its_damage(
+    kind: DamageKind | None,
+) -> None:
+    """The description says the damage as the exporter does; another damage has another step."""
+    known = "" if kind is None else f": ckpt-9: w.pt: bad ({kind.replace('_', ' ')})"
+    text = f"A resume of run demo would take a damaged checkpoint{known}. No checkpoint is proved."
+    name = "TrainingCheckpointDamaged"
+    alert = make_alert(alertname=name, run="demo", worker="", severity="critical", remediation="")
+    alert = replace(alert, annotations={"description": text})
+    (view,) = build_alert_views((alert,), (), 0, Situation(alert.starts_at + 60)) or ()
+    step, general = first_step(name, view.step_labels), "`trainwarden checkpoints demo` names each"
+    assert step.startswith(general) is (kind is None)
+    killed = kind in ("truncated", "missing", "interrupted")
+    assert step.startswith("The save was killed") is killed
+    assert step.startswith("The run had diverged before it saved. ") is (kind == "not_finite")

@@ -174,6 +174,16 @@ def test_a_checkpoint_from_after_a_loss_that_is_not_finite_is_marked(
 
 
 @pytest.mark.usefixtures("journal")
+def test_what_to_do_about_a_nan_has_the_last_step_with_a_finite_loss(tmp_path: Path) -> None:
+    alert = make_alert(
+        alertname="TrainingNotFinite", severity="critical", worker="", remediation=""
+    )
+    run = replace(TRAINS, finite_until={("trainer", "loss"): 39.0})
+    text = report(tmp_path, CurrentState(exporter(run), [alert]))
+    assert "not finite in the log, after step 39." in text.partition("## What to do")[2]
+
+
+@pytest.mark.usefixtures("journal")
 def test_restarts_by_the_run_itself_are_reported(tmp_path: Path) -> None:
     one = Announcement(
         run="demo", worker="trainer", pid=7, own_restarts=((NOW - 70, 9), (NOW - 60, 3 << 8))
