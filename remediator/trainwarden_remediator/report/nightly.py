@@ -35,7 +35,7 @@ MAX_DETAILED = 40
 listed."""
 
 _DETAILED_STATES: Sequence[HeadlineState] = (
-    *("person", "open", "held", "watched", "healed", "over"),
+    *("person", "open", "held", "watched", "healed", "over", "stopped"),
 )
 
 
@@ -96,6 +96,7 @@ def _totals(incidents: Sequence[IncidentRecord]) -> str:
         "watched": "healed, still watched",
         "healed": "healed",
         "over": "ended, but not by an action of the remediator",
+        "stopped": "ended as an operator stopped it",
         "nothing": "ended without an action of the remediator",
     }
     points += [f"{states.count(s)} {word}." for s, word in words.items() if s in states]

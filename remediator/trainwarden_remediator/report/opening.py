@@ -26,6 +26,7 @@ _WORST: Mapping[HeadlineState, str] = {
     "held": "is held",
     "watched": "is healed and still watched",
     "over": "ended, but not by the remediator",
+    "stopped": "ended as an operator stopped it",
     "nothing": "ended without the remediator",
     "healed": "was healed",
 }

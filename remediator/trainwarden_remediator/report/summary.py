@@ -24,7 +24,7 @@ _WATCHED = frozenset(
 )
 """Reasons of the last decision about an alert that a healed action has ended, as far as seen."""
 
-HeadlineState = Literal["person", "open", "held", "watched", "healed", "over", "nothing"]
+HeadlineState = Literal["person", "open", "held", "watched", "healed", "over", "stopped", "nothing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,10 @@ def _headline(incident: IncidentRecord) -> Headline:
     under_way = [one for one in incident.repairs if one.outcome is None and one.result is None]
     if under_way:
         return Headline("open", "in progress", "An action is in progress.")
+    if incident.closed in (None, "resolved") and any(map(_is_unverified, incident.repairs[-1:])):
+        what = incident.repairs[-1].kind.replace("_", " ")
+        sentence = f"The {what} is done; its effect **is being verified**."
+        return Headline("open", "being verified", sentence)
     if incident.closed is None and last == "stall_lasts":
         return Headline(
             "open", "**still stalled**", "The alert has ended; the run **still stalls**."
@@ -95,6 +99,11 @@ def _headline(incident: IncidentRecord) -> Headline:
         lasted = format_elapsed((healed[-1].outcome_at or since) - since)
         return Headline("healed", "healed", f"{done}, {lasted} after the {of}.")
     return _ended_headline(incident, reasons)
+
+
+def _is_unverified(action: ActionRecord) -> bool:
+    """Whether an action is done and has no outcome yet, though its alert may have ended."""
+    return action.outcome is None and action.result == "done"
 
 
 def _was_held_since(incident: IncidentRecord, action: ActionRecord) -> bool:
@@ -126,6 +135,9 @@ def _ended_headline(incident: IncidentRecord, reasons: list[str]) -> Headline:
     if incident.repairs and (who := _started_by(incident, incident.repairs[-1])):
         sentence = f"The alert has ended: **{who}** had started a new process."
         return Headline("over", f"started by {who}", sentence)
+    if _was_stopped(incident):
+        sentence = f"The alert has ended: **{describe_reason('stopped')}**."
+        return Headline("stopped", "stopped by an operator", sentence)
     if incident.repairs and _still_stands(incident, incident.repairs[-1]):
         sentence = "The alert has ended; the run has made **no new step** since the action."
         return Headline("open", "**no new step**", sentence)
@@ -151,6 +163,15 @@ def _started_by(incident: IncidentRecord, action: ActionRecord) -> str:
         if event.kind == "result" and event.facts.get("started_by") == "another":
             return "somebody else"
     return ""
+
+
+def _was_stopped(incident: IncidentRecord) -> bool:
+    """Whether an operator stopped the worker last, as the journal has it."""
+    own = [reason for _, reason, _ in _decisions(incident) if reason not in _NO_REASONS]
+    ends = (one for action in incident.repairs[-1:] for one in incident.events_of(action))
+    return own[-1:] == ["stopped"] or any(
+        one.kind == "outcome" and one.facts.get("taken_over") == "stopped" for one in ends
+    )
 
 
 def _still_stands(incident: IncidentRecord, action: ActionRecord) -> bool:

@@ -373,6 +373,53 @@ def test_what_an_operator_had_to_end_was_not_healed(reported: Story) -> None:
     assert "ended, but not by an action of the remediator" in reported.tell(leak)
 
 
+def test_a_restart_whose_alert_has_ended_is_being_verified_until_its_outcome(
+    reported: Story,
+) -> None:
+    leak = reported.hear()
+    reported.decide(leak, "restart", Verdict.ACT)
+    number = reported.journal.record_intent(leak.id, ROLLOUT, "restart", [])
+    reported.clock.pass_by(4)
+    reported.journal.record_result(number, "done", started_by="us", processes=[], killed=[])
+    reported.clock.pass_by(20)
+    firing = make_alert(starts_at=leak.starts_at, firing=False)
+    reported.journal.record_alerts([replace(firing, fingerprint=leak.fingerprint)])
+    now = reported.clock.now()
+    assert "The restart is done; its effect **is being verified**." in reported.tell(leak)
+    night = report_nights(
+        reported.path, now - 3600, STYLE, now, CurrentState(ExporterState({}, 2e10, 2e9), ())
+    )
+    assert "1 fault; it is still open." in night
+    assert "not by" not in night
+    reported.journal.record_outcome(number, "healed", seconds=24)
+    assert "**Healed** automatically by 1 action" in reported.tell(leak)
+
+
+@pytest.mark.parametrize("known", ["outcome", "decision"])
+@pytest.mark.parametrize("acted", [False, True])
+def test_what_ended_because_an_operator_stopped_it_says_so(
+    reported: Story, known: str, *, acted: bool
+) -> None:
+    incident = reported.hear(alertname="TrainingStepStalled")
+    if acted:
+        facts: dict[str, Any] = {"taken_over": "stopped"} if known == "outcome" else {}
+        reported.restart(incident, healed=False, **facts)
+    else:
+        reported.decide(incident, "held", Verdict.WAIT)
+        reported.clock.pass_by(300)
+    if not acted or known == "decision":
+        reported.decide(incident, "stopped", Verdict.REFUSE)
+    reported.resolve(incident)
+    now = reported.clock.now()
+    assert "The alert has ended: **an operator has stopped it**." in reported.tell(incident)
+    night = report_nights(
+        reported.path, now - 3600, STYLE, now, CurrentState(ExporterState({}, 2e10, 2e9), ())
+    )
+    assert "1 fault; it ended as an operator stopped it." in night
+    assert "- 1 ended as an operator stopped it." in night
+    assert "without an action of the remediator" not in night
+
+
 @pytest.mark.parametrize(
     ("shown", "taken_over", "lasts"),
     [
@@ -398,8 +445,9 @@ def test_what_no_action_has_healed_is_open_until_the_run_makes_a_new_step(
     night = report_nights(reported.path, now - 3600, STYLE, now, CurrentState(exporter, ()))
     sentence = "The alert has ended; the run has made **no new step** since the action."
     assert (sentence in report) == lasts
+    ended = "**an operator has stopped it**" if taken_over else "not by"
     for text in (report, night):
-        assert ("not by" in text) is not lasts
+        assert (ended in text) is not lasts
     assert ("it is still open" in night) == lasts
 
 
