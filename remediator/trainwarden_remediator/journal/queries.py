@@ -181,13 +181,22 @@ class JournalReader:
         return tuple(as_past_action(row) for row in rows)
 
     def last_actions(self, count: int) -> tuple[PastAction, ...]:
-        """Returns the last `count` actions that performed a step, the oldest first."""
+        """Returns the last `count` actions that performed a step, the oldest first.
+
+        Also the last `count` of each worker with an alert that has not resolved: how often it was
+        restarted does not depend on the other workers.
+        """
         rows = self._read(
             f"SELECT {_ACTION_COLUMNS}, ({RESTARTS}) AS restarts FROM action"  # noqa: S608 - our own words
-            f" WHERE NOT {_NO_EFFECT} ORDER BY id DESC LIMIT ?",
-            (count,),
+            " WHERE id IN (SELECT id FROM (SELECT id, run, worker, row_number() OVER"
+            " (ORDER BY id DESC) AS age, row_number() OVER"
+            " (PARTITION BY run, worker ORDER BY id DESC) AS own_age"
+            f" FROM action WHERE NOT {_NO_EFFECT}) WHERE age <= ? OR own_age <= ?"
+            " AND (run, worker) IN (SELECT run, worker FROM incident WHERE resolved_at IS NULL))"
+            " ORDER BY id",
+            (count, count),
         )
-        return tuple(as_past_action(row) for row in reversed(rows))
+        return tuple(as_past_action(row) for row in rows)
 
     def last_save_request(
         self, key: WorkerKey, instances: Collection[TargetInstance], since: float

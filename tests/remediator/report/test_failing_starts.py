@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.remediator.fake_clock import FakeClock
-from tests.remediator.samples import NOW, TRAINER, make_alert, make_worker
+from tests.remediator.samples import NOW, ROLLOUT, TRAINER, make_alert, make_worker
 
 from trainwarden_exporter.processes.announcements import (
     AnnouncedRuns,
@@ -241,6 +241,28 @@ def test_a_leak_that_the_remediator_restarts_again_and_again_is_named(
         TRAINER: AnnouncedWorker(runs.model_copy(update={"announced_at": clock.now()}), Path(), 0)
     }
     assert not mending(looping, journal.last_actions(10), AnnouncedRuns(again))
+
+
+def test_the_number_of_failed_restarts_stays_however_often_others_are_restarted(
+    journal: Journal, clock: FakeClock
+) -> None:
+    fail(journal, clock, 3)
+    (gone,) = journal.open_incidents()
+    given_up = Decision(Verdict.REFUSE, "attempts_exhausted")
+    journal.record_decisions([(gone, given_up)])
+    known = AnnouncedRuns({TRAINER: AnnouncedWorker(ONE, Path("/runs.d/a.json"), 0)})
+    count = "It failed after each restart by the remediator, 3 times of at most 3"
+    assert mending(GONE, journal.last_actions(10), known).startswith(count)
+    leaks = make_alert(
+        alertname="TrainingWorkerMemoryOverLimit", worker="rollout-0", fingerprint="3" * 16
+    )
+    journal.record_alerts([leaks])
+    for _ in range(10):
+        action = journal.record_intent(2, ROLLOUT, "restart", (), attempt=(1, 3))
+        journal.record_result(action, "done", started_by="trainwarden", processes=[1])
+        journal.record_outcome(action, "healed", seconds=5)
+    assert mending(GONE, journal.last_actions(10), known).startswith(count)
+    assert [one.key for one in journal.last_actions(10)[-10:]] == [ROLLOUT] * 10
 
 
 def test_one_failure_is_left_to_the_remediator(
