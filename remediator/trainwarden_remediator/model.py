@@ -209,6 +209,9 @@ NEEDS_OPERATOR: frozenset[Reason] = frozenset(
 WITHOUT_CHECKPOINT = "refuse no_checkpoint"
 """The last decision about a run that cannot be restarted, as long as it makes no progress."""
 
+HELD_BY_ALERT = "wait held_by_alert"
+"""The last decision about an alert while another one holds restarts; its detail names that."""
+
 STALL_LASTS: frozenset[str] = frozenset({"wait stall_lasts", WITHOUT_CHECKPOINT})
 """Last decisions about a run that has made no progress since it stalled, though its alert ended."""
 

@@ -135,6 +135,16 @@ def _columns(at: str, number: str, name: str, kind: str, what: str) -> str:
     return f"{at:<19}  {number:<8}  {name:<24}  {kind:<14}  {what}".rstrip()
 
 
+def _decision(event: Event) -> str:
+    facts, detail = event.facts, event.facts.get("detail") or ""
+    if detail and facts["reason"] == "alert_stale":
+        lasts = f"its alert does not arrive while {detail} fires"
+        return f"{event.alert}: not known to be over: {lasts}"
+    reason = describe_reason(facts["reason"], detail)
+    verdict = _VERDICTS.get(facts["reason"], facts["verdict"])
+    return ": ".join(filter(None, (event.alert, verdict, reason)))
+
+
 def describe(event: Event) -> str:
     """Returns the text of an event."""
     facts = dict(event.facts)
@@ -142,9 +152,7 @@ def describe(event: Event) -> str:
         case "alert" | "resolved":
             return f"{event.alert} fires again" if facts.get("again") else event.alert
         case "decision":
-            reason = describe_reason(facts["reason"], facts.get("detail") or "")
-            verdict = _VERDICTS.get(facts["reason"], facts["verdict"])
-            return ": ".join(filter(None, (event.alert, verdict, reason)))
+            return _decision(event)
         case "intent":
             rung = f", rung {facts['rung'] + 1} of its ladder" if facts.get("rung") else ""
             counted = (facts.get(name) for name in ("attempt", "attempts", "restarts"))

@@ -9,6 +9,7 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config.playbooks import Condition, Playbook, Rung
 from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.model import (
+    HELD_BY_ALERT,
     WITHOUT_CHECKPOINT,
     Decision,
     Incident,
@@ -142,7 +143,10 @@ def _decide_unrepeated(incident: Incident, state: PolicyState, now: float) -> De
     A step of the clock does not end it either.
     """
     if not blocks_others(incident, state):
-        return Decision(Verdict.REFUSE, "alert_stale")
+        # The alert that holds its restarts may inhibit it: its condition may last.
+        held = incident.last_decision == HELD_BY_ALERT
+        detail = incident.last_detail if held else ""
+        return Decision(Verdict.REFUSE, "alert_stale", detail=detail)
     if state.snapshot is None:
         return Decision(Verdict.OBSERVE_FIRST, "needs_observation")
     if state.snapshot.alerts is None:

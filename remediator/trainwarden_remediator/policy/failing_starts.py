@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from trainwarden_exporter.frameworks.error_lines import shown_error
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, Announcement
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.processes.typed_commands import as_typed
+from trainwarden_exporter.processes.typed_commands import as_typed, stop_command
 from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_exporter.runtime.responsibility import REMEDIATOR, YOU
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
@@ -22,10 +22,12 @@ LOOP_SECONDS = 600.0
 _CAUSES = {
     "TrainingWorkerMemoryOverLimit": (
         "as it exceeds its memory limit",
+        " and grows",
         "mend the leak, or raise its memory limit (`--memory-limit` of `trainwarden run`)",
     ),
 }
-"""Why the remediator restarted a worker, and how an operator mends that, by alert."""
+"""Why the remediator restarted a worker, what it does while it runs, and how an operator
+mends that, by alert."""
 
 REPEATED = 2
 """Failed restarts from which on an operator should look, though the remediator tries again."""
@@ -68,8 +70,11 @@ def mending(
     start = announced.start_command(key)
     typed = f" yourself{f': {as_typed(start)}' if start and '`' not in start else ''}."
     if found_loop := _own_loop(alert, actions, 0.0 if one is None else one.announced_at):
-        who, mend = found_loop
-        return f"{who}. Another restart does not help: {mend}, then start it{typed}"
+        who, grows, mend = found_loop
+        lives = one is not None and not one.has_ended
+        stop = f"`{stop_command(key, announced.workers)}` ends it"
+        goes_on = f" It still runs{grows}: {stop}." if lives else ""
+        return f"{who}.{goes_on} Another restart does not help: {mend}, then start it{typed}"
     who = _who(failed_restarts(key, actions, announced), one) if alert.name in FAILING else ""
     if not who:
         return ""
@@ -82,8 +87,10 @@ def mending(
 
 def _own_loop(
     alert: Alert, actions: Sequence[PastAction], started_at: float
-) -> tuple[str, str] | None:
-    """Returns who has restarted a worker in a loop though it did not fail, and what mends that.
+) -> tuple[str, str, str] | None:
+    """Returns who has restarted a worker in a loop though it did not fail.
+
+    Also what the worker does while it runs, and what mends that.
 
     None for any other alert, and if one of the restarts was of a worker that was gone. An operator
     has started the worker at `started_at`.
@@ -103,10 +110,10 @@ def _own_loop(
         return None
     named = sorted(causes)
     if len(named) == 1 and named[0] in _CAUSES:
-        why, mend = _CAUSES[named[0]]
+        why, grows, mend = _CAUSES[named[0]]
     else:
-        why, mend = f"for {' and '.join(named)}", "mend the cause of that"
-    return f"The remediator restarted it {plural(len(own), 'time')} {why}", mend
+        why, grows, mend = f"for {' and '.join(named)}", "", "mend the cause of that"
+    return f"The remediator restarted it {plural(len(own), 'time')} {why}", grows, mend
 
 
 def _who(failed: Sequence[PastAction], announced: Announcement | None) -> str:

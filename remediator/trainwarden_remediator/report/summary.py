@@ -129,6 +129,11 @@ def _last_reason(incident: IncidentRecord) -> str:
 
 def _ended_headline(incident: IncidentRecord, reasons: list[str]) -> Headline:
     """Returns the headline of an alert that has ended, and that no action healed."""
+    last = incident.reasons[-1] if incident.reasons else ("", "")
+    if last[0] == "alert_stale" and last[1]:
+        sentence = f"Its alert does not arrive while {last[1]} fires: it is"
+        word = "**not known to be over**"
+        return Headline("held", word, f"{sentence} {word}.")
     if incident.repairs and all(action.result == "interrupted" for action in incident.repairs):
         sentence = "The alert has ended. The action was **interrupted**."
         return Headline("over", "ended, action interrupted", sentence)

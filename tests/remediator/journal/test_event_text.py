@@ -53,6 +53,19 @@ def event(kind: str, facts: dict[str, Any] | None = None, **changes: Any) -> Eve
         ),
         (
             "decision",
+            {"verdict": "refuse", "reason": "alert_stale"},
+            "TrainingWorkerGone: closed: the alert stopped arriving",
+        ),
+        (
+            "decision",
+            {"verdict": "refuse", "reason": "alert_stale", "detail": "TrainingWorkerRestartLoop"},
+            (
+                "TrainingWorkerGone: not known to be over: its alert does not arrive while "
+                "TrainingWorkerRestartLoop fires"
+            ),
+        ),
+        (
+            "decision",
             {"verdict": "wait", "reason": "observation_failed", "detail": "it is away"},
             "TrainingWorkerGone: wait: observation failed: no action taken (it is away)",
         ),

@@ -43,8 +43,10 @@ def test_a_loop_of_a_leak_names_memory_and_ends_the_run_that_goes_on(tmp_path: P
     leaks = [restarted(ago, "TrainingWorkerMemoryOverLimit") for ago in (240, 120, 20)]
     text = advised(tmp_path, call(*LOOP), *leaks)
     assert "The remediator restarted it 3 times as it exceeds its memory limit." in text
+    assert "It still runs and grows: `trainwarden stop demo` ends it." in text
     assert "mend the leak" in text
-    assert "trainwarden stop demo" in text
+    ended: dict[str, Any] = {"state": "failed", "ended_at": NOW - 1, "exits": ((7, 1, 256),)}
+    assert "still runs" not in advised(tmp_path, call(*LOOP), *leaks, **ended)
     last = restarted(5, "TrainingWorkerMemoryOverLimit", ended_at=None)
     assert "restart that is in progress goes on" in advised(tmp_path, call(*LOOP), *leaks, last)
 

@@ -311,6 +311,18 @@ def other_workers() -> Snapshot:
     return replace(known, exporter=replace(known.exporter, workers_hash=1))
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_an_alert_that_stops_arriving_while_another_holds_restarts_is_not_over(
+    tmp_path: Path, *, held: bool
+) -> None:
+    """Its condition may last: a restart loop inhibits the alert about the leak that causes it."""
+    known = state(make_config(tmp_path, *WORKERS))
+    by = {"last_decision": "wait held_by_alert", "last_detail": "TrainingWorkerRestartLoop"}
+    found = decide(incident(last_received_at=NOW - 601, **(by if held else {})), known, NOW)
+    assert found.text == "refuse alert_stale"
+    assert found.detail == ("TrainingWorkerRestartLoop" if held else "")
+
+
 CALLING = {
     "playbooks": {
         "restart_leaking_worker": Playbook(condition=Condition.OVER_MEMORY_LIMIT, action="notify")

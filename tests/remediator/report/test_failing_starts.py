@@ -228,9 +228,9 @@ def test_a_leak_that_the_remediator_restarts_again_and_again_is_named(
         clock.pass_by(120)
     looping = loop(journal, clock)
     mended = (
-        "The remediator restarted it 3 times as it exceeds its memory limit. Another restart does "
-        "not help: mend the leak, or raise its memory limit (`--memory-limit` of `trainwarden "
-        "run`), then start it yourself"
+        "The remediator restarted it 3 times as it exceeds its memory limit. It still runs and "
+        "grows: `trainwarden stop demo` ends it. Another restart does not help: mend the leak, or "
+        "raise its memory limit (`--memory-limit` of `trainwarden run`), then start it yourself"
     )
     runs = ONE.model_copy(update={"state": "running", "exits": ()})
     whole = report(tmp_path, clock, looping, one=runs)

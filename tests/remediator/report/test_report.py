@@ -420,6 +420,17 @@ def test_what_ended_because_an_operator_stopped_it_says_so(
     assert "without an action of the remediator" not in night
 
 
+def test_an_alert_that_another_one_inhibits_has_not_ended(reported: Story) -> None:
+    leak = reported.hear()
+    reported.decide(leak, "held_by_alert", Verdict.WAIT, "TrainingWorkerRestartLoop")
+    reported.clock.pass_by(700)
+    reported.decide(leak, "alert_stale", Verdict.REFUSE, "TrainingWorkerRestartLoop")
+    report = reported.tell(leak)
+    sentence = "Its alert does not arrive while TrainingWorkerRestartLoop fires: it is"
+    assert f"{sentence} **not known to be over**." in report
+    assert "has ended" not in report
+
+
 @pytest.mark.parametrize(
     ("shown", "taken_over", "lasts"),
     [
