@@ -48,6 +48,7 @@ from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.incident import ReportStyle, runbook_link
 from trainwarden_remediator.report.markdown import bullets, code, text
 from trainwarden_remediator.report.model import IncidentRecord
+from trainwarden_remediator.report.refused_runs import refused_runs
 from trainwarden_remediator.report.summary import headline
 
 LATE_STEP_SECONDS = 40.0
@@ -280,18 +281,23 @@ def _todo(
     views: Sequence[AlertView],
     now: float,
 ) -> Iterator[str]:
-    mended = _mending(current, incidents, views)
+    refused = refused_runs(current, incidents, _situation(current, incidents, now))
+    mended = {**_mending(current, incidents, views), **refused}
     for key, step in mended.items():
         yield f"{code('/'.join(key))}: {text(step)}"
     others = (one for one in incidents if (one.run, one.worker) not in mended)
     for one in (one for one in others if _is_lost(one)):
         subject = f"{text(one.alert)} on {code(one.name)}"
         yield f"Incident {one.id}, {subject}: an operator is needed."
+    parts = (one.alerts for one in incidents if (one.run, one.worker) in refused)
+    refusing = {part.incident.id for own in parts for part in own}
     if isinstance(current.exporter, ExporterState):
         yield from _stalls(current, current.exporter, incidents, views, now)
         yield from _missing_workers(current, current.exporter, incidents, views, now)
     for view in (one for one in with_own_step(views) if urgency(one.who) < urgency(REMEDIATOR)):
-        if view.alert.name not in FAILING or (view.alert.run, view.alert.worker) not in mended:
+        key = WorkerKey(view.alert.run, view.alert.worker)
+        own = mended if view.alert.name in FAILING else refused
+        if key not in own and view.incident not in refusing:
             yield _first_step(view, current.exporter)
     if current.situation.holds:
         yield f"Run {code('trainwarden resume')} when the work is done."

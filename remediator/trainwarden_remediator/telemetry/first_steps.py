@@ -13,6 +13,7 @@ from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.holds.service import operator_name
 from trainwarden_remediator.policy.alert_handling import AlertView, bounded, with_own_step
 from trainwarden_remediator.policy.failing_starts import REPEATED, failed_restarts, mending
+from trainwarden_remediator.policy.manual_restart import announced_key, manual_restart
 from trainwarden_remediator.telemetry.headline import CurrentWork
 
 
@@ -52,8 +53,17 @@ def _first_step(work: CurrentWork, view: AlertView, setup: Setup) -> str:
             f"{view.incident}`, or the page `/hold` here."
         )
     step = first_step(alert.name, view.step_labels)
+    if view.reason == "no_checkpoint" and (typed := _manual_restart(key, setup)):
+        return typed if work.cause_of(alert) else f"{step} {typed}"
     log = _log_of(view, setup)
     return f"{step} Its log, on {socket.gethostname()}: `{log}`." if step and log else step
+
+
+def _manual_restart(key: WorkerKey, setup: Setup) -> str:
+    """Returns the commands that end and start a run without a checkpoint; "" if not known."""
+    lacks_folder = key.run in setup.without_checkpoints
+    trainer = announced_key(key, setup.trainer_keys)
+    return manual_restart(trainer, setup.announced, lacks_folder=lacks_folder)
 
 
 def _log_of(view: AlertView, setup: Setup) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,13 @@ from tests.remediator.samples import (
     NOW,
     ROLLOUT,
     TRAINER,
+    announced,
     make_alert,
     make_config,
     make_worker,
 )
 
+from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import Decision, Reason, Verdict
 from trainwarden_remediator.policy.situation import Situation
@@ -84,6 +87,29 @@ def test_what_the_remediator_gave_up_is_yours_until_you_start_it(
     assert f"{gave_up}You, now** ({why})" in report(tmp_path, STATE)
     started = replace(STATE, started={TRAINER: NOW + 1})
     assert f"{gave_up}Nobody needs to**" in report(tmp_path, started)
+
+
+@pytest.mark.parametrize("active", [True, False])
+@pytest.mark.parametrize("cause", ["", "waits for a queue"])
+def test_a_hang_without_a_checkpoint_has_the_commands_that_end_and_start_it(
+    tmp_path: Path, journal: Journal, cause: str, *, active: bool
+) -> None:
+    refuse(journal, tmp_path, "no_checkpoint")
+    if cause:
+        run = {"stuck": True, "waits": cause}
+        journal.keep_evidence(1, None, "hold", json.dumps({"seen": {"runs": {"demo": run}}}))
+    typed = announced(argv=("python", "a.py"), options=("--name", "demo"), cwd="/w")
+    situation = replace(STATE.situation, without_checkpoints={"demo"})
+    alerts = [STALL, GAVE_UP] if active else []
+    state = CurrentState(exporter(STANDS), alerts, situation, announced=AnnouncedRuns(typed))
+    todo = report(tmp_path, state).partition("## What to do\n\n")[2].partition("\n\n#")[0]
+    assert (
+        "`trainwarden stop demo` ends it. Mend the cause, then start it again with `--checkpoints "
+        "FOLDER` added: `cd /w && trainwarden run --name demo -- python a.py`"
+    ) in todo
+    assert "an operator is needed" not in todo
+    assert len(todo.splitlines()) == 1
+    assert ("trainwarden stacks demo" in todo) == (not cause)
 
 
 async def test_a_worker_that_is_gone_and_was_given_up_is_yours_before_its_alert(

@@ -857,6 +857,12 @@ async def test_what_was_given_up_stays_yours_while_its_fault_is_seen(box: Box) -
         assert (await stage.shown(**waiting(2000))).who == REMEDIATOR
 
 
+BY_HAND = (
+    "`trainwarden stop demo` ends it. Mend the cause, then start it again with `--checkpoints "
+    "FOLDER` added"
+)
+
+
 async def test_a_hang_without_checkpoints_is_yours_as_long_as_the_run_does_not_move(
     box: Box,
 ) -> None:
@@ -907,14 +913,14 @@ async def test_a_hang_without_checkpoints_is_yours_as_long_as_the_run_does_not_m
         stage.remediator.active_alerts._asked_at = None
         (shown,) = (await stage.status_of())["remediator"]["firing"]
         assert f"The {shown['handling'][4:]}." == fires.how
-        tried = (
-            "Nothing was attempted, as there is no complete checkpoint to resume from. `trainwarden"
+        assert shown["first_step"].startswith(
+            "Nothing was attempted, as there is no complete checkpoint to resume from. "
+            f"`trainwarden stacks demo` names the line in which the run hangs. {BY_HAND}"
         )
-        assert shown["first_step"].startswith(f"{tried} stacks demo` names the line")
         box.fire(labels=stall | {"worker": ""})
         stage.remediator.active_alerts._asked_at = None
         both = (await stage.status_of())["remediator"]["firing"]
-        assert [(one["alert"], bool(one["first_step"])) for one in both] == [
+        assert [(one["alert"], BY_HAND in one["first_step"]) for one in both] == [
             ("TrainingStepStalled", True),
             ("TrainingRemediationGaveUp", False),
         ]
@@ -923,6 +929,6 @@ async def test_a_hang_without_checkpoints_is_yours_as_long_as_the_run_does_not_m
         stage.remediator.active_alerts._asked_at = None
         journal.record_alerts([replace(alert, firing=False)])
         ended = await stage.shown(**waiting(2000))
-        assert counts(ended) == (0, 0)
-        assert (ended.who, ended.how, ended.own_how) == (YOU, fires.how, fires.how)
+        assert (counts(ended), ended.who) == ((0, 0), YOU)
+        assert (ended.how, ended.own_how) == (fires.how, fires.how)
         assert (ended.tone, ended.own_tone) == ("bad", "bad")
