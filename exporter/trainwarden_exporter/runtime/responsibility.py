@@ -87,6 +87,16 @@ def with_limit(handling: str, seconds: float) -> str:
     return handling.replace(OR_LIMIT, latest)
 
 
+AT_PROMPT = "it waits for you at a prompt"
+SUSPENDED = "it is stopped: `kill -CONT` continues it"
+"""How an operator has halted a run, as a clause about it."""
+
+
+def left_alone(halted: str) -> str:
+    """Returns what the remediator does about a run that is `halted`, a clause of the above."""
+    return f"the remediator leaves it alone: {halted}"
+
+
 def as_sentence(who: str, handling: str) -> str:
     """Returns what is done as a sentence; `who` acts."""
     if not handling:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import dismissal
 from trainwarden_exporter.runtime.formatting import format_duration, format_room, format_size
-from trainwarden_exporter.runtime.responsibility import NOBODY, YOU
+from trainwarden_exporter.runtime.responsibility import NOBODY, YOU, as_sentence, left_alone
 from trainwarden_exporter.status_page.disks import DiskView
 from trainwarden_exporter.status_page.gpus import GpusView
 from trainwarden_exporter.status_page.host import HostView, WorkerView
@@ -72,7 +72,7 @@ def run_problems(run: RunView) -> Iterator[Problem]:
     if run.stalled or run.late:
         limit = None if run.restart_limit == math.inf else run.restart_limit
         stands = Problem(run.tone, _standstill(run), run.name, stalled=run.stalled, limit=limit)
-        how = f"The remediator leaves it alone: {run.halted}."
+        how = as_sentence(YOU, left_alone(run.halted))
         yield replace(stands, who=YOU, how=how) if run.halted else stands
     for tone, clause, worker in _run_clauses(run):
         if tone in ("bad", "warn"):

@@ -8,6 +8,7 @@ from trainwarden_exporter.logs.counters import ErrorLine
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.progress.run_time_history import RunDay
 from trainwarden_exporter.progress.specs import ProgressSpec
+from trainwarden_exporter.runtime.responsibility import AT_PROMPT, SUSPENDED
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page.host import failures
 from trainwarden_exporter.status_page.run_views import (
@@ -101,9 +102,9 @@ def _halted(series: Series, run: str) -> str:
         return any(n for key, n in series.all(name).items() if (key[0], key[-1]) == (run, state))
 
     if some("stack_processes", "prompt"):
-        return "it waits for you at a prompt"
+        return AT_PROMPT
     stopped = some("worker_process_states", "stopped")
-    return "it is stopped: `kill -CONT` continues it" if stopped else ""
+    return SUSPENDED if stopped else ""
 
 
 def _checkpoint(series: Series, key: Labels) -> CheckpointView:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from aiohttp import web
@@ -45,6 +46,8 @@ from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
+from trainwarden_remediator.policy.alert_handling import HALTS_SHOWN
+from trainwarden_remediator.policy.halts import halted_runs
 from trainwarden_remediator.telemetry import metrics, status_page
 from trainwarden_remediator.telemetry.headline import CurrentWork
 from trainwarden_remediator.telemetry.state import RemediatorState
@@ -177,7 +180,11 @@ async def _current_work(request: web.Request) -> CurrentWork:
     await remediator.reread_exporter_file(max_age=REREAD_SECONDS)
     alerts = await remediator.active_alerts.list()
     state = await _condition(request)
-    return await asyncio.to_thread(_read_work, remediator, state, alerts)
+    work = await asyncio.to_thread(_read_work, remediator, state, alerts)
+    if isinstance(alerts, str) or all(one.name not in HALTS_SHOWN for one in alerts):
+        return work
+    exporter = await remediator.read_exporter_state()
+    return work if exporter is None else replace(work, halted=halted_runs(exporter))
 
 
 def _read_work(remediator: Remediator, state: RemediatorState, alerts: ActiveAlerts) -> CurrentWork:
@@ -190,7 +197,7 @@ def _read_work(remediator: Remediator, state: RemediatorState, alerts: ActiveAle
         faults = remediator.journal.faults()
     except JournalError as error:
         log.error("journal failed", extra={"error": str(error)})
-    return CurrentWork(state, alerts, incidents, actions, remediator.setup, faults)
+    return CurrentWork(state, alerts, incidents, actions, remediator.setup, faults=faults)
 
 
 async def _condition(request: web.Request) -> RemediatorState:

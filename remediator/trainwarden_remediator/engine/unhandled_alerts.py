@@ -38,6 +38,7 @@ from trainwarden_remediator.observation.active_alerts import Fetch
 from trainwarden_remediator.observation.model import ExporterState, RunState, WorkerState
 from trainwarden_remediator.observation.snapshot import Observer
 from trainwarden_remediator.policy.alert_handling import CHECKPOINT_DAMAGED
+from trainwarden_remediator.policy.halts import halted_runs
 from trainwarden_remediator.policy.situation import situation_of
 from trainwarden_remediator.runtime.clock import Clock, ConditionTimer
 
@@ -208,6 +209,14 @@ class UnhandledAlerts:
         who, handling = situation.stall_handling(alert.run)
         return handling if alert.name == STALL and who == REMEDIATOR else ""
 
+    async def _stall_facts(self, alert: Alert) -> Mapping[str, str]:
+        """Returns what is done about a stall, or how an operator has halted the run."""
+        with suppress(ObservationError):
+            halted = halted_runs(await self._observer.observe()).get(alert.run)
+            if halted:
+                return {"halted": halted}
+        return {"handling": self._stall_handling(alert)}
+
     async def _record_ended(
         self,
         tracked: dict[str, _Tracked],
@@ -245,7 +254,7 @@ class UnhandledAlerts:
         facts = {"alert": alert.name, "run": alert.run, "worker": alert.worker}
         facts |= {"fingerprint": alert.fingerprint}
         if kind == "stalled":
-            facts |= {"handling": self._stall_handling(alert)}
+            facts |= await self._stall_facts(alert)
         if kind in _KINDS and (detail := await self._detail(alert)):
             facts |= {"detail": detail}
         if kind == "unhandled":

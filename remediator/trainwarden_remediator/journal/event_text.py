@@ -9,6 +9,7 @@ from datetime import datetime, tzinfo
 from typing import Any
 
 from trainwarden_exporter.runtime.formatting import describe_finish, format_time, plural
+from trainwarden_exporter.runtime.responsibility import left_alone
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, TakenOver
 
@@ -215,6 +216,8 @@ def _describe_change(kind: str, facts: dict[str, Any]) -> str:
         return f"{facts['alert']} has ended"
     if kind == "stalled":
         detail = f"{facts['detail']}; " if facts.get("detail") else ""
+        if halted := facts.get("halted"):
+            return f"{facts['alert']}: {left_alone(halted)}"
         return f"{facts['alert']}: {detail}the remediator {facts['handling']}"
     if kind == "save_result":
         return f"before the restart: {facts['came']}"

@@ -50,6 +50,9 @@ WAITS_TITLE = "not healed before an operator changes something"
 """The title of `gave_up` where the remediator goes on once the cause is removed."""
 
 
+HALTED_TITLE = "a run stands still, as it was halted by hand"
+"""The title of `stalled` of a run at a prompt, or that is stopped."""
+
 LOOP_TITLE = "restarts do not help, operator needed"
 """The title of `held_by_alert` of a restart loop."""
 
@@ -270,6 +273,8 @@ def _without_cut_command(advice: str) -> str:
 def _who_acts(notification: Notification, holds: Sequence[Hold]) -> str:
     event = notification.event
     if notification.notification_event not in URGENT:
+        if event.facts.get("halted"):
+            return who_acts(operator=True)
         goes_on = notification.notification_event in ("action_started", "not_healed", "stalled")
         return who_acts(remediator=goes_on)
     key = WorkerKey(event.run or "", event.worker or "")
@@ -292,6 +297,8 @@ def _title(notification: Notification) -> str:
         gone = notification.event.alert == WORKER_GONE
         ended = WRAPPER_ENDED in notification.event.facts.get("detail", "")
         return ENDED_TITLE if gone and ended else NOT_RESTARTED_TITLE
+    if notification.event.facts.get("halted"):
+        return HALTED_TITLE
     if notification.notification_event == "held_by_alert":
         is_loop = notification.event.alert == RESTART_LOOP
         return LOOP_TITLE if is_loop else TITLES["held_by_alert"]

@@ -51,6 +51,9 @@ CHECKPOINT_DAMAGED = "TrainingCheckpointDamaged"
 _DAMAGE = re.compile(r"\(([a-z ]+)\)\.")
 """The kind of damage, as the description of the alert ends the damage with it."""
 
+HALTS_SHOWN = frozenset({STALL, "TrainingCheckpointOverdue"})
+"""Alerts of a run that an operator has halted, as it goes on once the operator continues it."""
+
 _PASSIVE = {
     "hold": "mend its cause: until this alert ends, the remediator restarts nothing there",
     "notify": "the on-call is notified",
@@ -230,9 +233,14 @@ def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
         return YOU, f"the remediator gave up on {gone}"
     if alert.name == GAVE_UP:  # an operator has started it, or its alert has ended
         return NOBODY, "what the remediator gave up is over: the alert ends within two minutes"
-    if alert.name == STALL:
+    if alert.name == STALL or is_halted(alert, situation.halted):
         return situation.stall_handling(alert.run)
     return YOU, "the remediator has no playbook for it"
+
+
+def is_halted(alert: Alert, halted: Collection[str]) -> bool:
+    """Whether an alert only shows that an operator has halted its run, of those `halted`."""
+    return alert.name in HALTS_SHOWN and alert.run in halted
 
 
 def handling_of(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from trainwarden_exporter.runtime.responsibility import AT_PROMPT, SUSPENDED
 from trainwarden_remediator.config.playbooks import Condition
 from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.model import Decision, Reason
@@ -38,6 +41,16 @@ def find_halt(name: str, exporter: ExporterState) -> tuple[Reason, str] | None:
         return "at_prompt", run.waits
     stopped = any(one.stopped for key, one in exporter.workers.items() if key.run == name)
     return ("suspended", "`kill -CONT` continues it") if stopped else None
+
+
+def halted_runs(exporter: ExporterState) -> Mapping[str, str]:
+    """Returns how operators have halted runs, as a clause about each, as on the exporter's page."""
+    halts = {name: find_halt(name, exporter) for name in exporter.runs}
+    return {
+        name: AT_PROMPT if halt[0] == "at_prompt" else SUSPENDED
+        for name, halt in halts.items()
+        if halt is not None
+    }
 
 
 def _moves(run: RunState, now: float) -> bool:

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 
 from trainwarden_exporter.processes.announcements import AnnouncedWorker
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.runtime.responsibility import NOBODY, YOU, before_alert, stall_handling
+from trainwarden_exporter.runtime.responsibility import (
+    NOBODY,
+    YOU,
+    before_alert,
+    left_alone,
+    stall_handling,
+)
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.model import PastAction, Reason
@@ -40,6 +46,8 @@ class Situation:
     """and where a playbook calls an operator."""
     announced: Mapping[WorkerKey, AnnouncedWorker] = field(default_factory=dict)
     """The commands of `trainwarden run`."""
+    halted: Mapping[str, str] = field(default_factory=dict)
+    """How operators have halted runs, by run: see `halted_runs`."""
     is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
     """Whether an operator stopped a worker, or without a worker the run, of `trainwarden run`."""
 
@@ -58,6 +66,8 @@ class Situation:
 
     def stall_handling(self, run: str) -> tuple[str, str]:
         """Returns who acts on a run that stands still and is not proved to hang: see AlertView."""
+        if halted := self.halted.get(run):
+            return YOU, left_alone(halted)
         keys = (key for key in self.may_restart if key.run == run)
         return stall_handling(
             may_restart=any(key in self.trainers for key in keys),

@@ -35,6 +35,7 @@ from trainwarden_remediator.policy.alert_handling import (
     held,
     holder,
     in_force,
+    is_halted,
     with_own_step,
 )
 from trainwarden_remediator.policy.failing_starts import (
@@ -43,6 +44,7 @@ from trainwarden_remediator.policy.failing_starts import (
     failed_restarts,
     mending,
 )
+from trainwarden_remediator.policy.halts import halted_runs
 from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.incident import ReportStyle, runbook_link
@@ -96,7 +98,10 @@ def alert_views(
 
 def _situation(current: CurrentState, incidents: Sequence[IncidentRecord], now: float) -> Situation:
     actions, announced = _past_actions(incidents), current.announced.workers
-    return replace(current.situation, now=now, actions=actions, announced=announced)
+    situation = replace(current.situation, now=now, actions=actions, announced=announced)
+    exporter = current.exporter
+    halted = {} if isinstance(exporter, str) else halted_runs(exporter)
+    return replace(situation, halted=halted)
 
 
 def _past_actions(incidents: Sequence[IncidentRecord]) -> Sequence[PastAction]:
@@ -281,7 +286,8 @@ def _todo(
     views: Sequence[AlertView],
     now: float,
 ) -> Iterator[str]:
-    refused = refused_runs(current, incidents, _situation(current, incidents, now))
+    situation = _situation(current, incidents, now)
+    refused = refused_runs(current, incidents, situation)
     mended = {**_mending(current, incidents, views), **refused}
     for key, step in mended.items():
         yield f"{code('/'.join(key))}: {text(step)}"
@@ -297,7 +303,8 @@ def _todo(
     for view in (one for one in with_own_step(views) if urgency(one.who) < urgency(REMEDIATOR)):
         key = WorkerKey(view.alert.run, view.alert.worker)
         own = mended if view.alert.name in FAILING else refused
-        if key not in own and view.incident not in refusing:
+        shown = key in own or view.incident in refusing
+        if not shown and not is_halted(view.alert, situation.halted):
             yield _first_step(view, current.exporter)
     if current.situation.holds:
         yield f"Run {code('trainwarden resume')} when the work is done."
@@ -320,9 +327,12 @@ def _stalls(
     """
     reported = {one.alert.run for one in views if one.who != NOBODY or one.alert.name == STALL}
     situation = _situation(current, incidents, now)
+    halted = {one.alert.run for one in views if is_halted(one.alert, situation.halted)}
     for name, run in exporter.runs.items():
         yours = _has_stalled(run, now) and situation.stall_handling(name)[0] == YOU
-        if yours and name not in reported:
+        if name in situation.halted and (yours or name in halted):
+            yield f"{code(name)}: {text(situation.halted[name])}."
+        elif yours and name not in reported:
             stacks = code(f"trainwarden stacks {name}")
             yield f"Find out why {code(name)} stands still: {stacks} names the process that waits."
 

@@ -11,7 +11,12 @@ from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU
 from trainwarden_exporter.webserver.runbooks import first_step
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.holds.service import operator_name
-from trainwarden_remediator.policy.alert_handling import AlertView, bounded, with_own_step
+from trainwarden_remediator.policy.alert_handling import (
+    AlertView,
+    bounded,
+    is_halted,
+    with_own_step,
+)
 from trainwarden_remediator.policy.failing_starts import REPEATED, failed_restarts, mending
 from trainwarden_remediator.policy.manual_restart import announced_key, manual_restart
 from trainwarden_remediator.telemetry.headline import CurrentWork
@@ -32,6 +37,8 @@ def _first_step(work: CurrentWork, view: AlertView, setup: Setup) -> str:
     """Returns what an operator does first; "" where nobody needs to act, or the remediator does."""
     alert, key = view.alert, WorkerKey(view.alert.run, view.alert.worker)
     failed = failed_restarts(key, work.actions, setup.announced)
+    if is_halted(alert, work.halted):  # how it goes on is in its handling
+        return ""
     if view.who == NOBODY or (view.who == REMEDIATOR and len(failed) < REPEATED):
         return ""
     error = work.error_of(alert)

@@ -64,6 +64,8 @@ class CurrentWork:
     actions: Sequence[PastAction] = ()
     """The last actions, oldest first."""
     setup: Setup | None = None
+    halted: Mapping[str, str] = field(default_factory=dict)
+    """How operators have halted runs, by run."""
     faults: Mapping[WorkerKey, FaultFacts] = field(default_factory=dict)
     """What the evidence shows of the workers whose alerts have not resolved."""
 
@@ -107,6 +109,7 @@ class CurrentWork:
             mode=state.mode,
             holds=state.holds,
             actions=self.actions,
+            halted=self.halted,
             given_up=() if journal is None else journal.given_up,
             given_up_before=() if journal is None else journal.given_up_before,
         )

@@ -449,6 +449,23 @@ async def test_a_stall_is_announced_with_what_is_known_of_its_cause(
         assert describe(event).startswith(text)
 
 
+async def test_a_run_that_waits_at_a_prompt_is_not_announced_to_be_restarted(start: Start) -> None:
+    watch: Watch
+    async with start(mode="act") as watch:
+        watch.observer.runs["demo"] = RunState(at_prompt=True, waits="process 7 of trainer waits")
+        watch.alertmanager.add(STALL)
+        await watch.clock.advance(200)
+        (event,) = [one for one in watch.journal.newest_events(9) if one.kind == "stalled"]
+        text = "TrainingStepStalled: the remediator leaves it alone: it waits for you at a prompt"
+        assert describe(event) == text
+        call = Notification(1, "phone", "stalled", event)
+        message = build_message([call], instance="b", mode="act")
+        assert message.title == "a run stands still, as it was halted by hand"
+        assert message.items[0].values["Who acts"] == "You, now"
+        assert message.items[0].values["What"] == text
+        assert not message.urgent
+
+
 async def test_a_stall_is_not_announced_where_the_remediator_only_observes(start: Start) -> None:
     watch: Watch
     async with start(mode="observe") as watch:

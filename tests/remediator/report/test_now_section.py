@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from tests.remediator.fake_clock import FakeClock
 from tests.remediator.live_host import Box
-from tests.remediator.samples import LATER, NOW, ROLLOUT, make_alert, make_worker
+from tests.remediator.samples import LATER, NOW, ROLLOUT, TRAINER, make_alert, make_worker
 from tests.remediator.telemetry.test_headline_states import staged
 
 from trainwarden_exporter.processes.announcements import (
@@ -89,6 +89,27 @@ def gave_up(journal: Journal) -> None:
     journal.record_alerts([make_alert()])
     (incident,) = journal.open_incidents()
     journal.record_decisions([(incident, Decision(Verdict.REFUSE, "attempts_exhausted"))])
+
+
+@pytest.mark.parametrize("alerts", [0, 2])
+def test_a_run_that_an_operator_has_halted_is_left_alone(
+    tmp_path: Path, journal: Journal, alerts: int
+) -> None:
+    run = replace(STANDS, stall_limit=300, at_prompt=True, waits="process 7 of trainer waits")
+    names = ("TrainingStepStalled", "TrainingCheckpointOverdue")
+    quiet: dict[str, Any] = {"severity": "warning", "remediation": "", "worker": ""}
+    firing = [
+        make_alert(alertname=name, fingerprint=key * 16, **quiet)
+        for key, name in zip("12", names, strict=True)
+    ]
+    situation = Situation(NOW, may_restart=[TRAINER], trainers=[TRAINER])
+    assert journal.open_incidents() == ()
+    whole = report(tmp_path, CurrentState(exporter(run), firing[:alerts], situation))
+    left = "the remediator leaves it alone: it waits for you at a prompt"
+    assert f"**Who acts: You, now.** {left[:1].upper()}{left[1:]}." in whole
+    assert whole.count(f"**You, now** ({left})") == alerts
+    todo = whole.partition("## What to do\n\n")[2].partition("\n\n#")[0].strip()
+    assert todo == "- `demo`: it waits for you at a prompt."
 
 
 def head(whole: str) -> str:

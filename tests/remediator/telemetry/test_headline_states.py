@@ -857,6 +857,19 @@ async def test_what_was_given_up_stays_yours_while_its_fault_is_seen(box: Box) -
         assert (await stage.shown(**waiting(2000))).who == REMEDIATOR
 
 
+async def test_the_alert_of_a_run_at_a_prompt_is_yours_on_the_remediators_page(box: Box) -> None:
+    box.known = {}
+    async with staged(box) as stage:
+        own = 'trainwarden_training_step{run="demo"} 3\n'
+        prompt = 'trainwarden_stack_processes{run="demo",worker="rollout-0",activity="prompt"} 1\n'
+        box.stale_page = f"{box.page()}{own}{prompt}"
+        quiet = {"severity": "warning", "remediation": "", "worker": ""}
+        box.fire(labels={"alertname": "TrainingStepStalled", **quiet})
+        (shown,) = (await stage.status_of())["remediator"]["firing"]
+        left = "the remediator leaves it alone: it waits for you at a prompt"
+        assert (shown["who_acts"], shown["handling"]) == (YOU, left)
+
+
 BY_HAND = (
     "`trainwarden stop demo` ends it. Mend the cause, then start it again with `--checkpoints "
     "FOLDER` added"

@@ -307,6 +307,27 @@ def test_the_headline_of_a_proved_hang_names_what_it_waits_for(tmp_path: Path) -
         assert not work.situation(NOW).calls  # no receiver is configured
 
 
+def test_a_run_that_an_operator_has_halted_is_left_alone(tmp_path: Path) -> None:
+    summary = JournalSummary(counters={}, timestamps={}, given_up=(), open_incidents=0)
+    state = RemediatorState("act", False, True, NOW, None, {}, summary)
+    names = ("TrainingStepStalled", "TrainingCheckpointOverdue", "TrainingLossSpike")
+    alerts = tuple(
+        make_alert(alertname=name, worker="", remediation="", severity="warning", fingerprint=key)
+        for key, name in zip(("1" * 16, "2" * 16, "3" * 16), names, strict=True)
+    )
+    setup = make_setup(tmp_path, "demo/trainer")
+    prompt = "it waits for you at a prompt"
+    work = CurrentWork(state, alerts, setup=setup, halted={"demo": prompt})
+    shown = {one["alert"]: one for one in status_json(work, setup, now=NOW)["firing"]}
+    for name in names[:2]:
+        assert shown[name]["who_acts"] == YOU
+        assert shown[name]["handling"] == f"the remediator leaves it alone: {prompt}"
+    assert [shown[name]["first_step"] for name in names[:2]] == ["", ""]
+    assert "leaves it alone" not in shown[names[2]]["handling"]
+    without = status_json(replace(work, halted={}), setup, now=NOW)["firing"]
+    assert all(one["first_step"] for one in without if one["alert"] == names[1])
+
+
 def test_a_long_headline_does_not_cost_the_exporters_page_the_rest(tmp_path: Path) -> None:
     gone = tuple(WorkerKey("demo", f"rollout-{number}") for number in range(500))
     summary = JournalSummary(counters={}, timestamps={}, given_up=gone, open_incidents=0)
