@@ -44,7 +44,7 @@ ALERT = {
     "run": "",
     "worker": "",
     "who_acts": "You, now",
-    "handling": "the remediator has no playbook for it",
+    "handling": "the remediator takes no action on it",
 }
 
 
@@ -298,12 +298,32 @@ def test_status_takes_ten_lines_at_most(
     assert len(lines) == 10
     assert lines[2] == "  also: trouble 1 (You, now)"
     assert "  everything: held by root" in lines
-    assert (
-        "  TrainingOomKill on the host: You, now (the remediator has no playbook for it)" in lines
-    )
+    assert "  TrainingOomKill on the host: You, now (the remediator takes no action on it)" in lines
     assert lines[-1] == "  and 29 more lines: `trainwarden status --all`"
     cli.main(["status", "--exporter", exporter, "--all"])
     assert len(capsys.readouterr().out.splitlines()) == 9 + 29
+
+
+def test_status_names_a_fault_that_was_given_up_once(
+    exporter: str, shown: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = {"handling": "the remediator does not act: no complete checkpoint to resume from"}
+    gave_up = {**ALERT, **why, "alert": "TrainingRemediationGaveUp", "run": "demo"}
+    stall = {**gave_up, "alert": "TrainingStepStalled"}
+    for firing, names in (
+        ([stall, gave_up], ["TrainingStepStalled"]),
+        ([gave_up], ["TrainingRemediationGaveUp"]),
+        (
+            [stall, {**gave_up, "run": "other"}],
+            ["TrainingStepStalled", "TrainingRemediationGaveUp"],
+        ),
+        ([stall, {**gave_up, "handling": "gave up"}], ["TrainingStepStalled", "TrainingRemediat"]),
+    ):
+        shown["remediator"]["firing"] = firing
+        cli.main(["status", "--exporter", exporter, "--all"])
+        lines = [one for one in capsys.readouterr().out.splitlines() if "  Training" in one]
+        assert len(lines) == len(names)
+        assert all(name in line for name, line in zip(names, lines, strict=True))
 
 
 def test_status_has_a_line_for_each_run_before_the_third_problem(

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainwarden.commands.forwarded import NOTHING_RUNS
@@ -40,6 +40,8 @@ FULL_PROBLEMS = 2
 """Of so many problems, what to do about them comes before the lines of the runs."""
 DETAIL = 4
 """Rank of a line that is left out first."""
+_GAVE_UP = "TrainingRemediationGaveUp"
+"""Reports that the remediator refuses or abandons what another alert is about."""
 NEEDED = 2
 UNKNOWN = 3
 CLEAR = "\x1b[H\x1b[2J"
@@ -162,7 +164,7 @@ def _lines(status: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
         yield 3, f"  {late}"
     for hold in remediator["holds"]:
         yield 3, f"  {_scope(hold, 'everything')}: {hold['text']}"
-    for alert in remediator["firing"] or ():
+    for alert in _distinct(remediator["firing"] or ()):
         about = f"{alert['alert']} on {_scope(alert, 'the host')}"
         who, handling = alert["who_acts"], alert["handling"]
         # The second line has it for what the headline is about.
@@ -171,6 +173,14 @@ def _lines(status: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
     for action in remediator["actions"][:1]:
         about = f"{action['action']} of {_scope(action, 'the host')}"
         yield DETAIL, f"  last action: {about}: {action['outcome']}"
+
+
+def _distinct(firing: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yields the alerts, without that of a refusal beside the alert that was refused."""
+    handled = {(one["run"], one["handling"]) for one in firing if one["alert"] != _GAVE_UP}
+    for one in firing:
+        if one["alert"] != _GAVE_UP or (one["run"], one["handling"]) not in handled:
+            yield one
 
 
 def _handling(who: str, handling: str) -> str:

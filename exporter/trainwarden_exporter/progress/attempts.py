@@ -91,7 +91,7 @@ def _text(alike: Sequence[RunAttempt], ended: int) -> str:
     after = f", last error: {error}" if error and all(one.error == error for one in alike) else ""
     return (
         f"{len(alike)} of the last {ended} attempts ended {where}{_how(alike[-1].exit_code)} after "
-        f"{lasted}{after}: a loop, not a crash"
+        f"{lasted}{after}: another restart is unlikely to help"
     )
 
 

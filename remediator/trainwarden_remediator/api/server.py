@@ -46,8 +46,7 @@ from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
-from trainwarden_remediator.policy.alert_handling import HALTS_SHOWN
-from trainwarden_remediator.policy.halts import halted_runs
+from trainwarden_remediator.policy.halts import HALTS_SHOWN, halted_runs
 from trainwarden_remediator.telemetry import metrics, status_page
 from trainwarden_remediator.telemetry.headline import CurrentWork
 from trainwarden_remediator.telemetry.state import RemediatorState

@@ -39,6 +39,7 @@ from trainwarden_remediator.observation.model import ExporterState, RunState, Wo
 from trainwarden_remediator.observation.snapshot import Observer
 from trainwarden_remediator.policy.alert_handling import CHECKPOINT_DAMAGED
 from trainwarden_remediator.policy.halts import halted_runs
+from trainwarden_remediator.policy.operator_end import operator_end
 from trainwarden_remediator.policy.situation import situation_of
 from trainwarden_remediator.runtime.clock import Clock, ConditionTimer
 
@@ -101,6 +102,8 @@ class _Tracked:
     alert: Alert
     kind: str = "unhandled"
     recorded: bool = False
+    ended_by: str = ""
+    """What an operator has done that ended it, if so."""
     active: ConditionTimer = field(default_factory=lambda: ConditionTimer(max_gap=POLL_SECONDS))
     absent: ConditionTimer = field(default_factory=lambda: ConditionTimer(max_gap=POLL_SECONDS))
 
@@ -231,12 +234,21 @@ class UnhandledAlerts:
             # A message names no more than these: the return of one of two lost GPUs is no end.
             named = known.alert.name, known.alert.run, known.alert.worker
             absent = key not in present and named not in firing
+            if key not in present and not known.ended_by:
+                known.ended_by = self._operator_end(known.alert)
             if not known.recorded and key not in present:
                 del tracked[key]
             elif known.absent.update(absent and watched, now) >= RESOLVE_SECONDS:
                 if known.kind == "unhandled":  # of a stall, what follows is notified
-                    await self._record("unhandled_ended", known.alert)
+                    await self._record("unhandled_ended", known.alert, ended_by=known.ended_by)
                 del tracked[key]
+
+    def _operator_end(self, alert: Alert) -> str:
+        """Returns what an operator has done that ends an alert, else ""."""
+        situation = situation_of(self._setup, self._clock.now())
+        key = WorkerKey(alert.run, alert.worker)
+        end = operator_end(alert.name, key, alert.starts_at, situation)
+        return "" if end is None else end.what
 
     def _unowned(self) -> Mapping[str, Incident]:
         """Returns the incidents of this host on which the remediator does not act.
@@ -250,8 +262,11 @@ class UnhandledAlerts:
             if one.run in runs and one.last_decision in _UNOWNED
         }
 
-    async def _record(self, kind: str, alert: Alert, incident: Incident | None = None) -> None:
+    async def _record(
+        self, kind: str, alert: Alert, incident: Incident | None = None, *, ended_by: str = ""
+    ) -> None:
         facts = {"alert": alert.name, "run": alert.run, "worker": alert.worker}
+        facts |= {"detail": ended_by} if ended_by else {}
         facts |= {"fingerprint": alert.fingerprint}
         if kind == "stalled":
             facts |= await self._stall_facts(alert)

@@ -208,12 +208,13 @@ def _describe_change(kind: str, facts: dict[str, Any]) -> str:
     if kind == "unhandled":
         alert = facts["alert"]
         detail = f"{facts['detail']}; " if facts.get("detail") else ""
-        why = facts.get("refused") or "no playbook handles it"
+        why = facts.get("refused") or "the remediator takes no action on it"
         if incident := facts.get("proposed"):
             why = f"the remediator only observes: `trainwarden approve {incident}` lets it act once"
         return f"{alert}: {detail}{why}; `trainwarden runbook {alert}` says what to do"
     if kind == "unhandled_ended":
-        return f"{facts['alert']} has ended"
+        detail = f": {facts['detail']}" if facts.get("detail") else ""
+        return f"{facts['alert']} has ended{detail}"
     if kind == "stalled":
         detail = f"{facts['detail']}; " if facts.get("detail") else ""
         if halted := facts.get("halted"):

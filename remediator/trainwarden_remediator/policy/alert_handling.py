@@ -35,6 +35,7 @@ from trainwarden_remediator.model import (
     is_unattended,
 )
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
+from trainwarden_remediator.policy.halts import is_halted
 from trainwarden_remediator.policy.line_alerts import line_handling
 from trainwarden_remediator.policy.operator_end import OUTLASTS_RUN, operator_end
 from trainwarden_remediator.policy.situation import Situation
@@ -50,9 +51,6 @@ MAX_NAME_LENGTH = 200
 CHECKPOINT_DAMAGED = "TrainingCheckpointDamaged"
 _DAMAGE = re.compile(r"\(([a-z ]+)\)\.")
 """The kind of damage, as the description of the alert ends the damage with it."""
-
-HALTS_SHOWN = frozenset({STALL, "TrainingCheckpointOverdue"})
-"""Alerts of a run that an operator has halted, as it goes on once the operator continues it."""
 
 _PASSIVE = {
     "hold": "mend its cause: until this alert ends, the remediator restarts nothing there",
@@ -235,12 +233,7 @@ def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
         return NOBODY, "what the remediator gave up is over: the alert ends within two minutes"
     if alert.name == STALL or is_halted(alert, situation.halted):
         return situation.stall_handling(alert.run)
-    return YOU, "the remediator has no playbook for it"
-
-
-def is_halted(alert: Alert, halted: Collection[str]) -> bool:
-    """Whether an alert only shows that an operator has halted its run, of those `halted`."""
-    return alert.name in HALTS_SHOWN and alert.run in halted
+    return YOU, "the remediator takes no action on it"
 
 
 def handling_of(
@@ -302,7 +295,9 @@ def _described(incident: Incident, reason: str, *, pages: bool) -> str:
     described, detail = event_text.describe_reason(reason), incident.last_detail
     if detail and reason == "cooldown":
         return f"{described}, {detail}"
-    shown = reason in NEEDS_OPERATOR | {"unknown_target"}
+    if reason in NEEDS_OPERATOR:  # who acts is shown beside it
+        return "; ".join(filter(None, (event_text.brief_reason(reason), detail)))
+    shown = reason == "unknown_target"
     return event_text.describe_reason(reason, detail) if shown else described
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from trainwarden_exporter.runtime.responsibility import AT_PROMPT, SUSPENDED
+from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.playbooks import Condition
 from trainwarden_remediator.config.targets import Target
-from trainwarden_remediator.model import Decision, Reason
+from trainwarden_remediator.model import STALL, Decision, Reason
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.context import DecisionContext
+
+HALTS_SHOWN = frozenset({STALL, "TrainingCheckpointOverdue"})
+"""Alerts of a run that an operator has halted: it goes on once the operator continues it."""
 
 
 def left_alone(
@@ -51,6 +55,11 @@ def halted_runs(exporter: ExporterState) -> Mapping[str, str]:
         for name, halt in halts.items()
         if halt is not None
     }
+
+
+def is_halted(alert: Alert, halted: Collection[str]) -> bool:
+    """Whether an alert only shows that an operator has halted its run, of those `halted`."""
+    return alert.name in HALTS_SHOWN and alert.run in halted
 
 
 def _moves(run: RunState, now: float) -> bool:

@@ -35,7 +35,6 @@ from trainwarden_remediator.policy.alert_handling import (
     held,
     holder,
     in_force,
-    is_halted,
     with_own_step,
 )
 from trainwarden_remediator.policy.failing_starts import (
@@ -44,7 +43,7 @@ from trainwarden_remediator.policy.failing_starts import (
     failed_restarts,
     mending,
 )
-from trainwarden_remediator.policy.halts import halted_runs
+from trainwarden_remediator.policy.halts import halted_runs, is_halted
 from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.incident import ReportStyle, runbook_link

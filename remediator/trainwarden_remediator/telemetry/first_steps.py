@@ -14,10 +14,10 @@ from trainwarden_remediator.holds.service import operator_name
 from trainwarden_remediator.policy.alert_handling import (
     AlertView,
     bounded,
-    is_halted,
     with_own_step,
 )
 from trainwarden_remediator.policy.failing_starts import REPEATED, failed_restarts, mending
+from trainwarden_remediator.policy.halts import is_halted
 from trainwarden_remediator.policy.manual_restart import announced_key, manual_restart
 from trainwarden_remediator.telemetry.headline import CurrentWork
 

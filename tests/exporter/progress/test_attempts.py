@@ -89,7 +89,7 @@ def test_attempts_that_end_alike_are_a_loop() -> None:
     assert (ends.ended, ends.alike) == (5, 4)
     assert ends.text == (
         "4 of the last 5 attempts ended at step 57 ± 1 with exit code 128 after about 17 s: "
-        "a loop, not a crash"
+        "another restart is unlikely to help"
     )
 
 
@@ -112,7 +112,7 @@ def test_a_loop_has_the_time_of_its_shortest_and_of_its_longest_attempt() -> Non
         life.attempt(55, 56, code=1, seconds=seconds)
     assert attempt_ends(life.attempts).text == (
         "3 of the last 3 attempts ended at step 56 with exit code 1 after 7 s to 57 s: "
-        "a loop, not a crash"
+        "another restart is unlikely to help"
     )
 
 
@@ -123,7 +123,7 @@ def test_a_signal_that_ended_an_attempt_is_no_exit_code_of_the_program() -> None
         life.attempt(35, 36, code=143, seconds=seconds)
     assert attempt_ends(life.attempts).text == (
         "3 of the last 3 attempts ended at step 36 by SIGTERM from outside after 2 min 10 s to"
-        " 4 min: a loop, not a crash"
+        " 4 min: another restart is unlikely to help"
     )
 
 
@@ -144,7 +144,7 @@ def test_a_loop_without_a_step_says_so() -> None:
         life.attempt(code=2, seconds=5)
     assert attempt_ends(life.attempts).text == (
         "3 of the last 3 attempts ended before the first step with exit code 2 after about 5 s: "
-        "a loop, not a crash"
+        "another restart is unlikely to help"
     )
 
 

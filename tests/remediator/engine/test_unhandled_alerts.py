@@ -22,6 +22,7 @@ from tests.remediator.samples import NOW, ROLLOUT, make_alert, make_setup
 from tests.remediator.stage import going_on
 
 from trainwarden_exporter.logs.config import LogConfig
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.alertmanager.api import parse_destinations
 from trainwarden_remediator.config.notifications import NotifySettings
 from trainwarden_remediator.config.schema import Setup
@@ -209,7 +210,7 @@ async def test_the_message_has_what_the_alert_says(start: Start) -> None:
         await watch.clock.advance(60)
         (event,) = [one for one in watch.journal.newest_events(9) if one.kind == "unhandled"]
         assert (
-            "GpuLost: The last finite one was seen at step 57. \N{REPLACEMENT CHARACTER}[2J; no "
+            "GpuLost: The last finite one was seen at step 57. \N{REPLACEMENT CHARACTER}[2J; the"
             in (describe(event))
         )
         watch.alertmanager.add({**LOST, "gpu": "9"}, annotations={"description": 9_000 * "x"})
@@ -447,6 +448,30 @@ async def test_a_stall_is_announced_with_what_is_known_of_its_cause(
         await watch.clock.advance(200)
         (event,) = [one for one in watch.journal.newest_events(9) if one.kind == "stalled"]
         assert describe(event).startswith(text)
+
+
+@pytest.mark.parametrize("started", [True, False])
+@pytest.mark.parametrize("alert", ["TrainingNotFinite", "TrainingGpuLost"])
+async def test_the_end_of_an_alert_of_a_stopped_run_says_that_an_operator_stopped_it(
+    start: Start, alert: str, *, started: bool
+) -> None:
+    """The run may have been started again before the end is reported; a stop mends no GPU."""
+    watch: Watch
+    async with start() as watch:
+        asked = watch.alertmanager.fetch, watch.alertmanager.fetch_status
+        watch.alertmanager.add({"alertname": alert, "severity": "critical", "run": "ended"})
+        await watch.clock.advance(60)
+        stop = replace(watch.setup.announced, stopped=frozenset({WorkerKey("ended", "trainer")}))
+        stopped = replace(watch.setup, announced=stop, stopped=stop.stopped)
+        watch.built.reconfigure(stopped, *asked, watch.observer)
+        watch.alertmanager.alerts[1:] = []
+        await watch.clock.advance(300)
+        if started:
+            watch.built.reconfigure(watch.setup, *asked, watch.observer)
+        await watch.clock.advance(400)
+        (event,) = [e for e in watch.journal.newest_events(9) if e.kind == "unhandled_ended"]
+        why = ": an operator has stopped it" if alert == "TrainingNotFinite" else ""
+        assert describe(event) == f"{alert} has ended{why}"
 
 
 async def test_a_run_that_waits_at_a_prompt_is_not_announced_to_be_restarted(start: Start) -> None:

@@ -20,7 +20,7 @@ from trainwarden_remediator.policy.alert_handling import build_alert_views
 from trainwarden_remediator.policy.situation import Situation, situation_of
 
 RECEIVER = {"name": "phone", "kind": "ntfy", "url": "https://ntfy.sh/a"}
-NO_PLAYBOOK = "the remediator has no playbook for it"
+NO_PLAYBOOK = "the remediator takes no action on it"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_what_was_given_up_without_an_attempt_says_why(
         for run in ("demo", "other")
     ]
     (view,) = build_alert_views((fires,), stalls[:1], 1, known) or ()
-    needed = "no complete checkpoint to resume from: an operator is needed"
+    needed = "no complete checkpoint to resume from"
     assert view.who == YOU
     assert (view.handling == f"the remediator does not act: {needed}") == refused
     assert (view.reason, view.incident) == (("no_checkpoint", 7) if refused else ("", None))

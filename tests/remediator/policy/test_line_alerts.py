@@ -59,7 +59,7 @@ def views(
 
 def test_an_error_line_of_a_run_that_goes_on_is_for_you() -> None:
     (view,) = views(LINE, announced=announced())
-    assert (view.who, view.handling) == (YOU, "the remediator has no playbook for it")
+    assert (view.who, view.handling) == (YOU, "the remediator takes no action on it")
 
 
 def test_the_line_of_a_crash_is_of_the_remediator_before_the_alert_of_the_crash() -> None:

@@ -57,7 +57,10 @@ TRAINS = RunState(
     step=382, last_step_at=NOW - 2, usual_step_seconds=1, phase="training", stall_limit=1800
 )
 STANDS = replace(TRAINS, last_step_at=NOW - 517, phase="waiting_for_rollouts")
-LOOP = "4 of the last 5 attempts ended at step 57 ± 1 after about 20 s: a loop, not a crash"
+LOOP = (
+    "4 of the last 5 attempts ended at step 57 ± 1 after about 20 s: another restart is unlikely "
+    "to help"
+)
 OOM = make_alert(
     fingerprint=LATER,
     starts_at=NOW - 700,
@@ -271,9 +274,9 @@ def test_a_run_whose_trainer_is_gone_does_not_make_steps(tmp_path: Path) -> None
 @pytest.mark.usefixtures("journal")
 def test_alerts_that_nobody_acts_on_are_named(tmp_path: Path) -> None:
     text = head(report(tmp_path, CurrentState(exporter(TRAINS), [OOM])))
-    handled = "**You, now** (the remediator has no playbook for it)"
+    handled = "**You, now** (the remediator takes no action on it)"
     assert f"- TrainingOomKill (warning) on the host, since 07:48:20: {handled}." in text
-    assert "\n\n**Who acts: You, now.** The remediator has no playbook for it.\n\n" in text
+    assert "\n\n**Who acts: You, now.** The remediator takes no action on it.\n\n" in text
     first = "- TrainingOomKill on the host: Find the process that was killed: `dmesg` names it; a "
     assert first in text.partition("## What to do")[2]
     assert "exit status 137. (<https://" in text.partition("## What to do")[2]

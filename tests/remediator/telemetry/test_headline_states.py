@@ -390,7 +390,7 @@ async def test_stalled_is_shown_as_soon_as_it_is_longer_than_usual(box: Box) -> 
         "demo has made no step for 2 min (usually 1 s), though it saved 17 s ago: "
         "it waits for rollouts."
     )
-    assert (shown.who, shown.how) == (YOU, "The remediator has no playbook for it.")
+    assert (shown.who, shown.how) == (YOU, "The remediator takes no action on it.")
     assert "Alerts 1 active, TrainingWaitingForRollouts" in shown.text
     assert counts(shown) == (1, 1)
 
@@ -601,11 +601,11 @@ async def test_an_alert_that_nobody_acts_on_is_counted_and_marked(box: Box) -> N
         "TrainingOomKill fires on the host: The kernel killed a process for lack of memory."
     )
     assert shown.own_sentence == "On the host: the kernel killed a process for lack of memory."
-    assert (shown.who, shown.how) == (YOU, "The remediator has no playbook for it.")
+    assert (shown.who, shown.how) == (YOU, "The remediator takes no action on it.")
     assert shown.own_how == shown.how
     for text in (shown.text, own):
         assert "What to do first TrainingOomKill : Find the process that was killed:" in text
-    assert "TrainingOomKill the host You, now the remediator has no playbook for it" in own
+    assert "TrainingOomKill the host You, now the remediator takes no action on it" in own
     assert counts(shown) == (1, 1)
 
 
@@ -917,7 +917,10 @@ async def test_a_hang_without_checkpoints_is_yours_as_long_as_the_run_does_not_m
         journal.record_decisions([(incident, refused)])
         fires = await stage.shown(**waiting(2000))
         assert (fires.who, fires.how, fires.tone) == (YOU, fires.own_how, "bad")
-        assert "(started with `--checkpoints FOLDER`, it can be restarted)" in fires.how
+        assert fires.how.endswith(
+            "does not act: no complete checkpoint to resume from; started with "
+            "`--checkpoints FOLDER`, it can be restarted."
+        )
 
         # What it gave up it has not attempted: neither its journal nor "gave up" says more.
         box.firing.clear()
