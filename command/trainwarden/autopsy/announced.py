@@ -35,6 +35,8 @@ class AnnouncedWorker:
     checkpoints: Path | None = None
     """The folder of its checkpoints, as it was given to `trainwarden run`."""
     command: str = ""
+    silent: float = 0.0
+    """For how many seconds it had printed nothing when its stop was requested, if that is known."""
 
     @property
     def own_path(self) -> Path:
@@ -129,6 +131,7 @@ def _read(
                 None if ended is None else float(ended),
                 saved,
                 str(content.get("argv")),
+                float(content.get("silent_before_stop") or 0.0),
             )
 
 

@@ -12,6 +12,8 @@ from trainwarden_exporter.runtime.formatting import format_duration, format_time
 FULL_MEMORY = 0.9
 LOW_MEMORY = 0.8
 STILL_SECONDS = 1800.0
+SILENT_SECONDS, LONG_SILENT_SECONDS = 120.0, 600.0
+"""Silence before a stop that is shown, and that makes a hang likely."""
 REBOOT_SECONDS = 1800.0
 MANY_REBOOTS = 2
 
@@ -343,6 +345,24 @@ def announced_failure(case: Case) -> Evidence | None:
 
 def announced_stop(case: Case) -> Evidence | None:
     return _announced_end(case, "stopped")
+
+
+def silent_before_stop(case: Case) -> Evidence | None:
+    """What an operator stopped had printed nothing for some time."""
+    return _silent_for(case, SILENT_SECONDS)
+
+
+def long_silent_before_stop(case: Case) -> Evidence | None:
+    return _silent_for(case, LONG_SILENT_SECONDS)
+
+
+def _silent_for(case: Case, least: float) -> Evidence | None:
+    stopped = [one.silent for one in case.material.announced if one.state == "stopped"]
+    # A worker that waits for the others is silent without a fault: all of them must be.
+    if not stopped or min(stopped) < least:
+        return None
+    silent = format_duration(round(min(stopped)))
+    return Evidence(f"It had printed nothing for {silent} when it was stopped: it may have hung")
 
 
 def _announced_end(case: Case, state: str) -> Evidence | None:

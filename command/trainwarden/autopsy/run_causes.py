@@ -187,6 +187,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
         (
             lines("interrupted", points=5, what="Ctrl-C or SIGINT"),
             Sign(5, seen.announced_stop, key=True),
+            Sign(0, seen.silent_before_stop),
             Sign(-4, seen.stood_still),
             Sign(-2, seen.refused_before),
             FINISHED,
@@ -273,6 +274,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
         "It stopped making progress, without an error",
         (
             Sign(5, seen.silence, key=True),
+            Sign(4, seen.long_silent_before_stop, key=True),
             Sign(-4, seen.waiting),
             FINISHED,
         ),

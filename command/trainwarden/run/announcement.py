@@ -56,6 +56,7 @@ class Announcement:
             exit_status=None,
             ended_at=None,
             last_lines=[],
+            silent_before_stop=None,
             starts=self.content["starts"] + 1,
         )
         self.save()
@@ -70,6 +71,10 @@ class Announcement:
             state=state, exit_status=status, ended_at=time.time(), last_lines=list(last_lines)
         )
         self.save()
+
+    def record_silence(self, seconds: float | None) -> None:
+        """Notes for how long the command had printed nothing when its stop was requested."""
+        self.content["silent_before_stop"] = seconds
 
     def record_own_restart(self) -> None:
         """Records that this program starts the command again, without a request."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 
 LOG_BYTES = 64 << 20
@@ -27,9 +28,16 @@ class RunLog:
         self._size = 0
         self.tail = b""
         """What was written last, at most TAIL_BYTES."""
+        self._written_at: float | None = None
+
+    @property
+    def silent_for(self) -> float | None:
+        """Seconds since the last write; None before the first."""
+        return None if self._written_at is None else time.monotonic() - self._written_at
 
     def write(self, data: bytes) -> None:
         """Appends `data`. While the disk is full, the data is dropped."""
+        self._written_at = time.monotonic()
         self.tail = (self.tail + data)[-TAIL_BYTES:]
         try:
             if self._descriptor is None:

@@ -359,6 +359,7 @@ class Wrapper:
 
     def _begin(self, command: str, grace: float) -> None:
         self._start_at = self._retry_until = None
+        self._announcement.record_silence(self._log.silent_for if self._running else None)
         self._say(f"{command} requested{' by the remediator' * (command == 'restart')}")
         if self._starting:
             self._stop_at_start = grace

@@ -75,6 +75,45 @@ def test_the_log_and_the_signal_of_a_killed_run_are_read(work: Path) -> None:
     assert "killed by SIGKILL" in render(verdict)
 
 
+@pytest.mark.parametrize(
+    ("silent", "says", "causes"),
+    [
+        (None, "", ["interrupted"]),
+        (60.0, "", ["interrupted"]),
+        (300.0, "5 min", ["interrupted"]),
+        (900.0, "15 min", ["interrupted", "stalled"]),
+    ],
+)
+def test_a_run_that_was_silent_when_it_was_stopped_may_have_hung(
+    work: Path, silent: float | None, says: str, causes: list[str]
+) -> None:
+    log = work.parent / "r.log"
+    log.write_text("".join(f"step {n}/300 loss 1\n" for n in range(1, 28)))
+    known = {"state": "stopped", "exit_status": 15, "log": str(log), "silent_before_stop": silent}
+    announce(work.parent / "state", "r", cwd=str(work), **known)
+    verdict = examine(work, announced_in=announced_in)
+    assert [one.cause.name for one in verdict.likely] == causes
+    hung = f"It had printed nothing for {says} when it was stopped: it may have hung"
+    assert (hung in render(verdict)) == bool(says)
+
+
+def test_what_trainwarden_stop_ends_has_how_long_it_was_silent(work: Path) -> None:
+    argv = [sys.executable, "-m", "trainwarden", "run", "--name", "r", "--", sys.executable]
+    code = f"{CODE}import time; time.sleep(60)"
+    file = work.parent / "state" / "runs.d" / "r@trainer.json"
+    with subprocess.Popen([*argv, "-c", code], cwd=work, stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        for line in run.stdout:
+            if line.startswith(b"step 27"):
+                break
+        time.sleep(1.5)
+        subprocess.run([*argv[:3], "stop", "r"], check=True, capture_output=True)
+        run.wait(30)
+    content = json.loads(file.read_text())
+    assert content["state"] == "stopped"
+    assert content["silent_before_stop"] >= 1.5
+
+
 def test_exit_status_0_is_the_end_of_the_run_whatever_its_last_step(work: Path) -> None:
     verdict = run_in(work, "")
     assert verdict.headline == "Nothing wrong was found: the run finished."
