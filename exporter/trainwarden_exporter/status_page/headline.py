@@ -23,7 +23,7 @@ from trainwarden_exporter.runtime.responsibility import (
 )
 from trainwarden_exporter.status_page.problems import Problem
 from trainwarden_exporter.status_page.remediator_client import RemediatorAlert, RemediatorStatus
-from trainwarden_exporter.status_page.run_views import RunView
+from trainwarden_exporter.status_page.run_views import NO_STEP_SEEN, RunView
 from trainwarden_exporter.status_page.series import Tone
 
 _ELSEWHERE = "the remediator may not restart it"
@@ -254,11 +254,14 @@ def _without_problem(
         verb = "fires" if remediator.firing_count == 1 else "fire"
         sentence = f"{doing}. {count} for information {verb}.{mode}"
         return Headline("good", sentence, NOBODY)
-    well = "No problem is seen yet" if any(run.quiet for run in runs) else "All is well"
+    silent = any(run.quiet or run.stepless for run in runs)
+    well = "No problem is seen yet" if silent else "All is well"
     return Headline("good", f"{well}: {doing}.{mode}", NOBODY)
 
 
 def _briefly(run: RunView) -> str:
+    if run.stepless:
+        return f"{run.name} {_verb(run)}"
     return describe_run(run if run.quiet else replace(run, step_age=None))
 
 
@@ -280,6 +283,8 @@ def describe_run(run: RunView) -> str:
         elif step:
             step += f" ({ago} ago{every})"
     parts = [f"{run.name} {verb}", *([step] if step else [])]
+    if run.stepless:
+        parts = [f"{run.name} {_verb(run)}: {NO_STEP_SEEN}"]
     if run.stalled or run.late:
         parts = [f"{run.name} stands {f'at {step}' if step else 'still'}"]
     ages = [one.age for one in run.checkpoints if one.age is not None]
@@ -297,6 +302,8 @@ def _verb(run: RunView) -> str:
         return describe_finish(run.step, run.total)
     if run.down:  # its last phase stays known
         return "does not run"
+    if run.stepless:
+        return f"has shown no step for {format_duration(round(run.trainer_age or 0))}"
     phase = run.phase.replace("_", " ")
     unknown = "runs" if run.trainer_processes else "is watched"
     words = {"": unknown, "training": "trains", "waiting for rollouts": "trains"}

@@ -25,6 +25,14 @@ QUIET_STEPS = 5.0
 QUIET_SECONDS = 10.0
 """Usual steps, and at least seconds, without a step: then no page states that a run trains."""
 
+STEPLESS_SECONDS = 90.0
+"""Age of a trainer from which on a page says that no step of it was seen."""
+
+NO_STEP_SEEN = (
+    "no hang can be seen until it prints `step 12`, with PYTHONUNBUFFERED=1, or calls "
+    "trainwarden.beat"
+)
+
 BRAKE = "brake"
 """Part of the names of patterns whose streak is a problem, as in the shipped rules."""
 
@@ -242,6 +250,8 @@ class RunView:
     failure: str = ""
     """How its announced trainer failed, which then does not run."""
     trainer_processes: float | None = None
+    trainer_age: float | None = None
+    """Time since the start of the trainer."""
     checkpoints: tuple[CheckpointView, ...] = ()
     rollouts: tuple[RolloutView, ...] = ()
     servers: tuple[ServerView, ...] = ()
@@ -297,6 +307,15 @@ class RunView:
         if self.step_age is None or not self.usual_seconds or self.phase in PAUSES:
             return False
         return self.step_age > max(QUIET_STEPS * self.usual_seconds, QUIET_SECONDS)
+
+    @property
+    def stepless(self) -> bool:
+        """Whether it has run for a while without a sign of progress by which a hang can be seen."""
+        if self.finished or self.down or not self.trainer_processes or self.heartbeats:
+            return False
+        if self.step is not None or self.stall_limit is not None:
+            return False
+        return (self.trainer_age or 0) >= STEPLESS_SECONDS
 
     @property
     def tone(self) -> Tone:

@@ -62,6 +62,7 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
             resume_step=series.of("training_resume_step", run),
             finished=finished == 1,
             trainer_processes=series.of("run_trainer_processes", run),
+            trainer_age=series.age("run_trainer_start_timestamp_seconds", run),
             failure=next((failed[key] for key in trainers.get(run, ()) if key in failed), ""),
             checkpoints=series.each("checkpoint_seen_timestamp_seconds", run, _checkpoint),
             rollouts=series.each("rollout_seen_timestamp_seconds", run, _rollout),

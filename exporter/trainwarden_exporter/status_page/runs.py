@@ -18,6 +18,7 @@ from trainwarden_exporter.status_page.fragments import (
     table,
     toned,
 )
+from trainwarden_exporter.status_page.headline import describe_run
 from trainwarden_exporter.status_page.run_views import (
     NOT_SETTLED,
     CheckpointView,
@@ -37,6 +38,7 @@ def run_section(run: RunView, workers: str, *, now: float) -> str:
     parts = [
         _glance(run),
         f'<p class="bad">{escape(run.attempts)}.</p>' if run.attempts else "",
+        f'<p class="warn">{escape(describe_run(run))}.</p>' if run.stepless else "",
         _facts(run),
         day_section(run.day, now),
         workers,

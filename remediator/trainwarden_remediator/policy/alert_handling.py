@@ -93,6 +93,8 @@ class AlertView:
     reason: str = ""
     """Of the last decision about it."""
     incident: int | None = None
+    announced: bool = False
+    """Whether it is about a run of `trainwarden run`."""
 
     @property
     def step_labels(self) -> Mapping[str, str]:
@@ -101,11 +103,12 @@ class AlertView:
         Of a refusal, also its reason; of a damaged checkpoint, the kind of the damage.
         """
         reason = {"reason": self.reason} if self.alert.name == GAVE_UP else {}
+        kind = {"kind": "trainwarden run"} if self.announced else {}
         damage = {}
         if self.alert.name == CHECKPOINT_DAMAGED:
             named = _DAMAGE.search(self.alert.annotations.get("description", ""))
             damage = {"damage": named[1].replace(" ", "_")} if named else {}
-        return {**self.alert.labels, **reason, **damage}
+        return {**self.alert.labels, **reason, **kind, **damage}
 
     @property
     def tone(self) -> Tone:
@@ -137,6 +140,8 @@ def build_alert_views(
         for one in views
         if one.alert.remediation
     ]
+    runs = {key.run for key in situation.announced}
+    views = [replace(one, announced=one.alert.run in runs) for one in views]
     views = [_of_refusal(one, incidents, situation) for one in views]
     return tuple(sorted((_of_fault(one, opened, situation) for one in views), key=_rank))
 
@@ -173,7 +178,8 @@ def _of_refusal(view: AlertView, incidents: Sequence[Incident], situation: Situa
     if found is None:
         return view
     reason = found.last_decision.partition(" ")[2]
-    return AlertView(view.alert, *handling_of(found, situation), reason, found.id)
+    who, handling = handling_of(found, situation)
+    return replace(view, who=who, handling=handling, reason=reason, incident=found.id)
 
 
 def _of_fault(

@@ -431,6 +431,24 @@ def test_the_line_of_a_run_has_the_age_of_its_last_step() -> None:
     assert describe_run(run) == "grpo trains, step 168 (3 s ago, usually every 2 s)"
 
 
+def test_a_run_without_a_step_is_shown_with_how_to_show_one() -> None:
+    """A program that prints nothing makes steps that nobody sees, and its hang is none."""
+    run = RunView("quiet", phase="starting", trainer_processes=1, trainer_age=89)
+    assert describe_run(run) == "quiet is starting"
+    silent = replace(run, trainer_age=120)
+    advice = (
+        "quiet has shown no step for 2 min: no hang can be seen until it prints `step 12`, with "
+        "PYTHONUNBUFFERED=1, or calls trainwarden.beat"
+    )
+    assert describe_run(silent) == advice
+    assert advice in words(silent)
+    headline = summarize((), [silent], None).sentence
+    assert headline.startswith("No problem is seen: quiet has shown no step for 2 min. Alerts")
+    seen = replace(silent, heartbeats=(HeartbeatView("quiet"),))
+    for known in (replace(silent, step=1), replace(silent, stall_limit=60), seen):
+        assert "no hang can be seen" not in describe_run(known) + words(known)
+
+
 def test_what_a_stuck_run_waits_for_is_the_cause_of_its_standstill() -> None:
     chain = "process 7 of trainer waits for a queue at data.py:18"
 

@@ -273,6 +273,23 @@ async def test_the_line_of_a_crash_hides_nobody_who_restarts_it(box: Box) -> Non
         assert (shown["who_acts"], shown["how"]) == (REMEDIATOR, soon)
 
 
+async def test_of_a_silent_command_the_first_step_is_to_show_steps_and_not_to_correct_a_file(
+    box: Box,
+) -> None:
+    box.known = {}
+    silent = {"alertname": "TrainingRunNotFound", "severity": "warning", "remediation": ""}
+    async with staged(box) as stage:
+        fire(box, {**silent, "worker": ""}, LATER)
+        (step,) = (await seen(stage, announcement()))["first_steps"].values()
+        assert step.startswith("The program has shown no step, so no hang can be seen: ")
+        assert "PYTHONUNBUFFERED=1" in step
+        assert "trainwarden.beat" in step
+        assert "exporter.yml" not in step
+        stage.remediator.setup = replace(stage.remediator.setup, announced=AnnouncedRuns())
+        (step,) = (await stage.status_of())["first_steps"].values()
+        assert step.startswith("`trainwarden-exporter check --against-host exporter.yml`")
+
+
 async def test_the_line_of_a_run_that_has_finished_is_for_nobody(box: Box) -> None:
     box.known = {}
     async with staged(box) as stage:
