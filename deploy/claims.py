@@ -10,7 +10,7 @@ import signal
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,6 +20,8 @@ from trainwarden_exporter.processes.procfs import Identity, read_process, read_u
 
 POLL_SECONDS = 0.1
 MAX_LOCK_CHARACTERS = 100
+ELSEWHERE = ".elsewhere-"
+"""Begins the name of a file that has the folder of a stack which an operator has named."""
 
 _SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Another account may have put a link or a FIFO there."""
@@ -60,8 +62,9 @@ def already_runs(folder: Path) -> StackError:
 
 
 def running_folders() -> list[Path]:
-    """The folders in which stacks of this account run."""
-    return [folder for folder in known_folders() if owner(lock_of(folder)) is not None]
+    """The folders in which stacks of this account run, also those that an operator has named."""
+    folders = [*known_folders(), *_named_folders()]
+    return [folder for folder in folders if owner(lock_of(folder)) is not None]
 
 
 def known_folders() -> list[Path]:
@@ -69,6 +72,34 @@ def known_folders() -> list[Path]:
     return [
         lock.with_name(lock.name.removeprefix(".").removesuffix(".lock")) for lock in all_locks()
     ]
+
+
+def _named_folders() -> list[Path]:
+    """The folders of this account that are `_registered`."""
+    found = []
+    for entry in sorted(stack_folder().glob(f"{ELSEWHERE}*")):
+        with suppress(OSError, ValueError):  # it ends now
+            folder = Path(entry.read_text(encoding="utf-8"))
+            if folder.stat().st_uid == os.geteuid():
+                found.append(folder)
+    return found
+
+
+@contextmanager
+def _registered(folder: Path) -> Iterator[None]:
+    """Meanwhile the commands find the stack in a folder that an operator has named."""
+    if lock_of(folder) in all_locks():
+        yield
+        return
+    digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    entry = stack_folder() / f"{ELSEWHERE}{digest}"
+    with suppress(OSError), private_files():  # without it, the commands need `--config.file`
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        entry.write_text(str(folder), encoding="utf-8")
+    try:
+        yield
+    finally:
+        entry.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -85,7 +116,8 @@ def claimed(folder: Path) -> Iterator[None]:
         if own is not None:
             file.write(f"{own.pid} {own.identity.start_ticks}\n".encode())
             file.flush()
-        yield
+        with _registered(folder):
+            yield
 
 
 def make_folder(folder: Path) -> None:

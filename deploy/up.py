@@ -258,8 +258,8 @@ def start(name: str, *arguments: str | Path, output: int | None = subprocess.DEV
 
 def announce(run: RunFolder, mode: str, how_to_end: str) -> None:
     """Tell where everything is and what to try."""
-    # Of a stack in a folder of its own, the commands need the address and the file.
-    is_found = run.path in running_folders()
+    # Beside another stack, the commands need the address and the file.
+    is_found = running_folders() == [run.path]
     exporter = "" if is_found else f" --exporter {run.url('exporter')}"
     file = "" if is_found else f" --config.file {shown(run.remediator_file)}"
     trainwarden = shown(script("trainwarden"))

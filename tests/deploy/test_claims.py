@@ -83,6 +83,20 @@ def test_a_folder_that_an_operator_names_is_created_narrow_and_else_stays_as_it_
         assert (mode_of(shared), mode_of(shared / "run-announced")) == (0o775, 0o700)
 
 
+def test_a_stack_in_a_folder_that_an_operator_names_is_found_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its messages say `trainwarden resume`, and that has to find it."""
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path / "stacks"))
+    named, usual = tmp_path / "mine", claims.default_folder(None)
+    with claims.claimed(named):
+        assert claims.running_folders() == [named]
+        with claims.claimed(usual):
+            assert claims.running_folders() == [usual, named]
+    assert claims.running_folders() == []
+    assert not list((tmp_path / "stacks").glob(".elsewhere*"))
+
+
 def test_a_lock_that_names_nobody_is_an_error_and_ends_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with claims.claimed(folder):
