@@ -62,7 +62,7 @@ def already_runs(folder: Path) -> StackError:
 
 
 def running_folders() -> list[Path]:
-    """The folders in which stacks of this account run, also those that an operator has named."""
+    """The folders in which stacks of this account run, also folders that an operator has named."""
     folders = [*known_folders(), *_named_folders()]
     return [folder for folder in folders if owner(lock_of(folder)) is not None]
 

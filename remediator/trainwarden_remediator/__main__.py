@@ -49,6 +49,7 @@ from trainwarden_remediator.journal.terminal import (
     terminal_width,
 )
 from trainwarden_remediator.notify.notifier import try_receivers
+from trainwarden_remediator.notify.waiting import describe_waiting
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.report.current_state import (
     CurrentState,
@@ -220,6 +221,8 @@ def _journal(given: argparse.Namespace) -> int:
                 shown = partial(format_event, width=width, colours=colours)
                 print(event_text.as_json(event) if given.json else shown(event), flush=True)
             if not given.follow:
+                waiting = () if given.json else describe_waiting(connection, time.time())
+                print("".join(f"{line}\n" for line in waiting), end="")
                 return 0
             last = max(last, newest)
             time.sleep(FOLLOW_SECONDS)

@@ -188,6 +188,7 @@ def describe(event: Event) -> str:
             | "unhandled_ended"
             | "stalled"
             | "run_finished"
+            | "not_sent"
         ):
             return _describe_change(event.kind, facts)
     return _FIXED_TEXTS.get(event.kind) or json.dumps(facts)
@@ -202,6 +203,9 @@ def _describe_finish(step: float | None, total: float | None) -> str:
 def _describe_change(kind: str, facts: dict[str, Any]) -> str:
     if kind == "run_finished":
         return _describe_finish(facts.get("step"), facts.get("total"))
+    if kind == "not_sent":
+        waiting = plural(facts["pending"], "notification")
+        return f"not sent to {facts['receiver']}: {facts['error']}; {waiting} pending"
     if kind == "paged":
         detail = f": {facts['detail']}" if facts.get("detail") else ""
         return f"the on-call is notified{detail}"

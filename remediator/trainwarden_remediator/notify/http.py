@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -29,7 +30,7 @@ MAX_RETRY_AFTER_SECONDS = 3600.0
 """The maximum delay that a receiver can request."""
 
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
-
+_ERRNO = re.compile(r"\[Errno (\d{1,3})\]", re.ASCII)
 
 Sender = Callable[[Receiver, PostRequest], Awaitable[None]]
 """Delivers a message. Raises NotDeliveredError."""
@@ -59,13 +60,33 @@ class HttpSender:
             raise NotDeliveredError(str(error)) from None
         # Without aiohttp's message, which may contain the URL.
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise NotDeliveredError(f"unreachable ({type(error).__name__})") from None
+            raise NotDeliveredError(f"unreachable: {_in_words(error)}") from None
         if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             raise NotDeliveredError(
                 f"responded with status {status}",
                 rejected=status in _REJECTED_STATUSES,
                 retry_after=parse_retry_after(retry_after),
             )
+
+
+def _in_words(error: Exception) -> str:
+    """Returns why a receiver is not reached, without the text of a library, which may have the URL.
+
+    Of a name with several addresses, aiohappyeyeballs joins different errors in one sentence.
+    """
+    match error:
+        case aiohttp.ClientSSLError():
+            return "its TLS certificate or version is not accepted"
+        case aiohttp.ServerDisconnectedError():
+            return "it closed the connection without a response"
+        case aiohttp.ClientConnectorDNSError():
+            return "its name is not found"
+        case aiohttp.ClientOSError():
+            cause = getattr(error, "os_error", error)
+            numbers = [cause.errno or 0, *map(int, _ERRNO.findall(str(cause)))]
+            words = dict.fromkeys(os.strerror(one).lower() for one in numbers if one > 0)
+            return ", ".join(words) or "no connection"
+    return type(error).__name__
 
 
 def parse_retry_after(text: str) -> float:

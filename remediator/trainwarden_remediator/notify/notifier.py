@@ -144,11 +144,12 @@ class Notifier:
             state.backoff = min(state.backoff * 2, MAX_BACKOFF_SECONDS)
             state.rejected = error.rejected
             why, pending = str(error), len(notifications)
-            if state.last_error != why:
-                facts = {"receiver": receiver.name, "error": why, "pending": pending}
+            facts = {"receiver": receiver.name, "error": why, "pending": pending}
+            is_news, state.last_error = state.last_error != why, why
+            if is_news:
                 log.error("notification not delivered", extra=facts)
-            state.last_error = why
-            await asyncio.to_thread(self._outbox.record_failure, receiver.name)
+            news = facts if is_news else {}
+            await asyncio.to_thread(self._outbox.record_failure, receiver.name, news)
             return
         state.next_attempt_at = self._clock.monotonic() + MIN_INTERVAL_SECONDS
         state.backoff, state.rejected = MIN_BACKOFF_SECONDS, False

@@ -24,7 +24,13 @@ from trainwarden_remediator.journal.evidence_text import (
     parse_evidence,
     proved_wait,
 )
-from trainwarden_remediator.journal.rows import EVENTS, Event, as_event, increment_counter
+from trainwarden_remediator.journal.rows import (
+    EVENTS,
+    Event,
+    as_event,
+    increment_counter,
+    write_event,
+)
 from trainwarden_remediator.model import (
     BLOCKED_SECONDS,
     BLOCKING,
@@ -253,9 +259,11 @@ class Outbox:
         with self._file.transaction() as db:
             self._settle(db, [notification.id for notification in notifications], result)
 
-    def record_failure(self, receiver: str) -> None:
-        """Counts a failed delivery; the notifications stay in the queue."""
+    def record_failure(self, receiver: str, news: Mapping[str, object]) -> None:
+        """Counts a failed delivery, with an event if `news` are its facts; nothing is settled."""
         with self._file.transaction() as db:
+            if news:
+                write_event(db, self._clock(), "not_sent", None, None, **news)
             increment_counter(db, "notifications", [receiver, "failed"])
 
     def queue_states(self, receivers: Sequence[Receiver]) -> Mapping[str, QueueState | None]:

@@ -18,11 +18,15 @@ from tests.remediator.journal.test_database import VERSION_1
 from tests.remediator.samples import LATER, NOW, ROLLOUT, make_alert
 from tests.remediator.stage import Scene, Stage, going_on
 
+from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_remediator.config.notifications import NotifySettings, Receiver
 from trainwarden_remediator.config.restart_methods.run import WRAPPER_ENDED
 from trainwarden_remediator.exceptions import JournalError, NotDeliveredError
 from trainwarden_remediator.journal.approvals import approve
+from trainwarden_remediator.journal.database import open_database
+from trainwarden_remediator.journal.event_text import describe
 from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.journal.rows import read_events
 from trainwarden_remediator.model import BLOCKED_SECONDS, WORKER_GONE, Decision, Verdict
 from trainwarden_remediator.notify import outbox
 from trainwarden_remediator.notify.formats import PostRequest
@@ -32,6 +36,7 @@ from trainwarden_remediator.notify.notifier import (
     Notifier,
 )
 from trainwarden_remediator.notify.outbox import EVIDENCE_SECONDS, Outbox
+from trainwarden_remediator.notify.waiting import describe_waiting
 
 GAVE_UP = Decision(Verdict.REFUSE, "ladder_exhausted")
 HOLD = Decision(Verdict.ACT, "hold")
@@ -144,6 +149,37 @@ async def test_a_message_that_could_not_be_sent_is_sent_after_a_restart(
         await clock.advance(1)
     assert post.titles() == ["incident abandoned, operator needed"]
     assert results(journal) == {"failed": away.tried, "sent": 1}
+    journal.close()
+
+
+async def test_the_journal_names_what_is_pending_for_which_receiver_since_when_and_why(
+    tmp_path: Path, clock: FakeClock, calling: Calling
+) -> None:
+    away = FakePost(error=NotDeliveredError("unreachable: connection refused"))
+    path = tmp_path / "own.db"
+    journal = Journal(path, clock=clock)
+
+    def waiting() -> list[str]:
+        with open_database(path, mode="ro") as connection:
+            return list(describe_waiting(connection, clock.now()))
+
+    async with calling(journal, away, receivers("phone")):
+        assert waiting() == []
+        decide(journal)
+        since = format_time(clock.now())
+        await clock.advance(60)
+        (line,) = waiting()
+        assert line == (
+            f"pending for phone: 1 notification (gave_up), since {since} (1 min): unreachable:"
+            " connection refused; `trainwarden notify-test phone` tries it"
+        )
+        with open_database(path, mode="ro") as connection:
+            events = [describe(one) for one in read_events(connection) if one.kind == "not_sent"]
+        once = "not sent to phone: unreachable: connection refused; 1 notification pending"
+        assert events == [once]  # and not again at each attempt
+        away.error = None
+        await clock.advance(MAX_BACKOFF_SECONDS)
+        assert waiting() == []
     journal.close()
 
 
