@@ -32,6 +32,7 @@ from trainwarden_exporter.collectors.xid import XidCollector
 from trainwarden_exporter.config import (
     Config,
     RemediatorConfig,
+    announced_folders,
     announcements_folder,
     load_config,
     with_announced,
@@ -127,7 +128,11 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
         state_folder=config.state_folder,
         on_step=tracker.record_heartbeat,
     )
-    disk = DiskCollector(config.disks, [run.path for run in config.runs if run.path is not None])
+    disk = DiskCollector(
+        config.disks,
+        [run.path for run in config.runs if run.path is not None],
+        announced_folders(config),
+    )
     checkpoints = CheckpointsCollector(
         config.runs, disk_label=disk.label, state_folder=config.state_folder
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import pwd
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -240,6 +241,7 @@ def _add_worker(
         "worker": one.worker,
         "offset": one.log_offset,
         "announced_at": one.announced_at,
+        "working_folder": Path(one.cwd) if one.cwd and account is None else None,
     })  # fmt: skip
     added = RunConfig.model_validate(
         {
@@ -269,6 +271,14 @@ def _add_worker(
         }
     )
     return _announced_by(account, found) if has_path else found
+
+
+def announced_folders(config: Config) -> Iterator[Path]:
+    """Yields where the announced runs of this account write their logs and where they work."""
+    for log in (log for run in config.runs for log in run.logs):
+        if isinstance(log, AnnouncedLog) and log.working_folder is not None:
+            yield from (Path(file).parent for file in log.files)
+            yield log.working_folder
 
 
 def _announced_by(account: int | None, run: RunConfig) -> RunConfig:

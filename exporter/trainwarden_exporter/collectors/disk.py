@@ -33,6 +33,8 @@ class WatchedPath(NamedTuple):
 
     path: Path
     from_run: bool
+    announced: bool = False
+    """Whether it is where a command of `trainwarden run` works: it may write nothing there."""
 
 
 _table = MetricTable("trainwarden_disk_", "path")
@@ -75,8 +77,8 @@ class _DiskState:
     @property
     def label(self) -> str:
         """The path as configured; the mount point for a disk implied by runs."""
-        path, from_run = self.watched_path
-        return self._mount.point if self._mount and from_run else str(path)
+        watched = self.watched_path
+        return self._mount.point if self._mount and watched.from_run else str(watched.path)
 
     @property
     def _mount(self) -> Mount | None:
@@ -84,7 +86,7 @@ class _DiskState:
 
 
 class DiskCollector(Collector):
-    """Observes each configured disk, and each disk that runs use, once.
+    """Observes each configured disk, and each disk that runs use or work on, once.
 
     Each path has a thread of its own, and its probe another, so that a dead network mount blocks no
     other disk.
@@ -97,6 +99,7 @@ class DiskCollector(Collector):
         self,
         disks: Sequence[DiskConfig],
         run_paths: Iterable[Path] = (),
+        announced_paths: Iterable[Path] = (),
         *,
         read_usage: Callable[[WatchedPath], DiskUsage] = lambda watched_path: read_disk_usage(
             watched_path.path, or_above=watched_path.from_run
@@ -108,6 +111,12 @@ class DiskCollector(Collector):
         watched_paths = [WatchedPath(path, from_run=False) for path in self._disks]
         watched_paths += [
             WatchedPath(path, from_run=True) for path in run_paths if path not in self._disks
+        ]
+        known = {watched_path.path for watched_path in watched_paths}
+        watched_paths += [
+            WatchedPath(path, from_run=True, announced=True)
+            for path in dict.fromkeys(announced_paths)
+            if path not in known
         ]
         self._usage_pollers = BackgroundPollers(
             {
@@ -155,6 +164,8 @@ class DiskCollector(Collector):
             known = state.mount_id is not None and state.mount_id in mounts
             if state.label in shown or (known and state.watched_path.from_run):
                 continue
+            if state.watched_path.announced and (not state.seen or state.seen.value.read_only):
+                continue  # as an image that is mounted, which is always full
             shown.add(state.label)
             mounts.add(state.mount_id)
             yield UP, (state.label,), state.up

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, StringConstraints
@@ -132,6 +133,9 @@ class AnnouncedLog(LogConfig):
     """Its size in bytes when the run was announced."""
 
     announced_at: float
+
+    working_folder: Path | None = None
+    """Where its writer was started, and the disk is watched; None of another account's."""
 
 
 def check_names(logs: Sequence[LogConfig]) -> Sequence[LogConfig]:

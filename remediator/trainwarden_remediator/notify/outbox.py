@@ -260,7 +260,7 @@ class Outbox:
             self._settle(db, [notification.id for notification in notifications], result)
 
     def record_failure(self, receiver: str, news: Mapping[str, object]) -> None:
-        """Counts a failed delivery, with an event if `news` are its facts; nothing is settled."""
+        """Counts a failed delivery, with an event if `news` are its facts."""
         with self._file.transaction() as db:
             if news:
                 write_event(db, self._clock(), "not_sent", None, None, **news)

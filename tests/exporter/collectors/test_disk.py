@@ -121,6 +121,14 @@ class TestTheDiskOfARun:
         collector = DiskCollector([disk("/data/shared"), disk("/data/a")], read_usage=disks)
         assert set(samples(collector)["up"]) == {("/data/shared",), ("/data/a",)}
 
+    def test_is_that_on_which_an_announced_run_works(self) -> None:
+        """A folder of an image that is mounted read-only is always full, and no saves go there."""
+        image = space(replace(ROOT, id=9, point="/image"), free=0, read_only=True)
+        disks = Disks(data_log=space(), home=space(ROOT), image=image, gone=OSError(13, "denied"))
+        works = [Path(one) for one in ("/data/log", "/home", "/image", "/gone")]
+        found = samples(DiskCollector([], [], works, read_usage=disks))
+        assert set(found["up"]) == set(found["free_bytes"]) == {("/data",), ("/",)}
+
     def test_is_shown_by_the_path_of_the_run_while_it_cannot_be_seen(self) -> None:
         collector = DiskCollector(
             [], [Path("/data/a")], read_usage=Disks(data_a=OSError(13, "denied"))

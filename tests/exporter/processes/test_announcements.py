@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import pytest
 
-from trainwarden_exporter.config import Config, with_announced
+from trainwarden_exporter.config import Config, announced_folders, with_announced
 from trainwarden_exporter.inference.config import AnnouncedServer
 from trainwarden_exporter.processes import announcements, typed_commands
 from trainwarden_exporter.processes.announcements import (
@@ -83,6 +83,13 @@ def test_an_announced_worker_is_added_with_its_log_and_limits(folder: Path) -> N
     assert worker.memory_limit == 2 << 30
     assert worker.finishes
     assert run.logs[0].files == (str(log),)
+
+
+def test_the_disks_of_the_log_and_of_the_working_folder_are_watched(folder: Path) -> None:
+    log, works = folder.parent / "logs" / "demo.log", folder.parent / "work"
+    announce(folder, log=str(log), cwd=str(works))
+    config, _ = with_announced(Config(), read_announcements(folder, NOW))
+    assert list(announced_folders(config)) == [log.parent, works]
 
 
 def test_workers_of_one_run_belong_together_and_the_file_takes_precedence(folder: Path) -> None:
