@@ -92,7 +92,18 @@ def is_tool(candidate: Candidate) -> bool:
 
 def is_monitoring(candidate: Candidate) -> bool:
     """Whether the program monitors runs; a run may lie in a folder of such a name."""
-    return bool(_MONITORING.fullmatch(program_name(candidate.arguments)))
+    return bool(_MONITORING.fullmatch(program_name(candidate.arguments))) or _is_own(candidate)
+
+
+def _is_own(candidate: Candidate) -> bool:
+    """Whether it is a script of a stack of Trainwarden, as of another installation."""
+    script = Path(find_script(candidate.arguments) or "")
+    if script.parent.name != "deploy" or script.name not in ("up.py", "watch.py"):
+        return False
+    try:
+        return ((candidate.folder or Path("/")) / script.with_name("runfolder.py")).is_file()
+    except OSError:
+        return False
 
 
 def is_watchdog(candidate: Candidate) -> bool:

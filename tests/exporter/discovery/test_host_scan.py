@@ -19,6 +19,7 @@ from trainwarden_exporter.discovery.host_scan import (
     scan_folder,
 )
 from trainwarden_exporter.discovery.processes import Candidate
+from trainwarden_exporter.discovery.programs import is_monitoring
 from trainwarden_exporter.discovery.proposal import propose
 from trainwarden_exporter.discovery.yaml_writer import render
 from trainwarden_exporter.frameworks import FRAMEWORKS
@@ -269,3 +270,15 @@ def test_the_stack_itself_is_no_run_but_a_run_may_lie_in_its_folder(tmp_path: Pa
         trainer(12, tmp_path, f"{folder}/train.py"),
     ]
     assert list(find_run_folders(candidates, FRAMEWORKS)[1]) == [12]
+
+
+def test_the_stack_of_another_installation_is_no_run(tmp_path: Path) -> None:
+    stack, own = Path(__file__).parents[3] / "deploy", tmp_path / "deploy"
+    own.mkdir()
+    (own / "up.py").write_text("import torch\n")
+    candidates = [
+        trainer(10, tmp_path, f"{stack}/up.py", "--background", "--folder", str(tmp_path / "run")),
+        trainer(11, tmp_path, f"{stack}/watch.py", str(tmp_path / "supervisor.sock")),
+        trainer(12, tmp_path, f"{own}/up.py"),
+    ]
+    assert [is_monitoring(one) for one in candidates] == [True, True, False]
