@@ -159,19 +159,24 @@ def run_here(
         watched = "the demo run" if demo else "the runs of `trainwarden run`"
         if config is not None:
             watched = f"the runs in {shown(config)} and those of `trainwarden run`"
-        say(f"Starting exporter, Prometheus, Alertmanager and remediator for {watched};")
-        say("they are ready in half a minute, on a busy machine in one.")
         how_to_end = f"`{command_to_end(folder)}`" if options.background else "Ctrl-C"
-        any_free = options.any_free
+        any_free, is_announced = options.any_free, False
         for left in reversed(range(PORT_ATTEMPTS)):
-            if demo:
-                end_leftovers(folder)
-                made = prepare_demo(folder, binaries, mode=mode, any_free=any_free)
-            elif config is None:
-                made = prepare_announced(folder, binaries, mode=mode, any_free=any_free)
-            else:
-                made = prepare_own(folder, config, binaries, mode=mode, any_free=any_free)
-            check(made)
+            try:
+                if demo:
+                    end_leftovers(folder)
+                    made = prepare_demo(folder, binaries, mode=mode, any_free=any_free)
+                elif config is None:
+                    made = prepare_announced(folder, binaries, mode=mode, any_free=any_free)
+                else:
+                    made = prepare_own(folder, config, binaries, mode=mode, any_free=any_free)
+                check(made)
+            except StackError as error:
+                raise StackError(f"{error}\nNothing was started.") from error
+            if not is_announced:
+                say(f"Starting exporter, Prometheus, Alertmanager and remediator for {watched};")
+                say("they are ready in half a minute, on a busy machine in one.")
+                is_announced = True
             try:
                 return run_stack(made, signals, mode, how_to_end)
             except PortTakenError as error:

@@ -248,8 +248,10 @@ def test_a_port_that_the_own_file_names_and_another_uses_is_one_clear_line(
 def test_a_wrong_configuration_is_reported_with_its_line(
     tmp_path: Path, config: Path, binaries: Binaries
 ) -> None:
-    (config / "remediator.yml").write_text("insecure: true\nmoed: act\n")
-    with pytest.raises(StackError, match=r"remediator\.yml:2: moed: unknown key"):
+    receiver = "{name: phone, kind: ntfy, ulr: 'https://ntfy.sh/x'}"
+    (config / "remediator.yml").write_text(f"insecure: true\nnotify: {{receivers: [{receiver}]}}\n")
+    mistake = r"remediator\.yml:2: notify\.receivers\[0\]\.ulr: unknown key \(did you mean url\?\)"
+    with pytest.raises(StackError, match=mistake):
         prepare_own(tmp_path / "run", config, binaries)
 
 

@@ -88,6 +88,23 @@ def start(folder: Path) -> int:
     return up.run_here(folder, None, "act", options, demo=False)
 
 
+def test_a_mistake_in_the_configuration_is_reported_before_the_start_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attempts = Attempts(monkeypatch, taken=0)
+
+    def refuse(*_: object) -> None:
+        raise StackError("remediator.yml:13: notify.receivers[1].ulr: unknown key")
+
+    monkeypatch.setattr(up, "check", refuse)
+    with pytest.raises(StackError, match=r"ulr: unknown key\nNothing was started\.$"):
+        start(tmp_path / "stack")
+    assert (attempts.any_free, capsys.readouterr().out) == ([False], "")
+    monkeypatch.setattr(up, "check", lambda *_: None)
+    assert start(tmp_path / "stack") == 0
+    assert "they are ready in half a minute" in capsys.readouterr().out
+
+
 def test_a_stack_whose_port_is_taken_meanwhile_starts_on_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -284,7 +284,9 @@ def _similar_key(model: type[BaseModel], location: Location) -> str | None:
 
 def similar(name: str, known: Iterable[str]) -> str | None:
     """Returns the one of `known` that `name` resembles, for the question "did you mean"."""
-    return next(iter(get_close_matches(name, sorted(known), n=1, cutoff=0.75)), None)
+    names = sorted(known)
+    swapped = [one for one in names if sorted(one) == sorted(name)]  # `ulr`, too short for a ratio
+    return next(iter(swapped or get_close_matches(name, names, n=1, cutoff=0.75)), None)
 
 
 def _sections_at(model: type[BaseModel], location: Sequence[int | str]) -> Sequence[type[Section]]:
