@@ -62,8 +62,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise
             print(f"trainwarden {given[0]}: {error}", file=sys.stderr)
             return 1
-    build_parser().parse_args(given)
+    parser = build_parser()
+    if given and not given[0].startswith("-"):
+        parser.error(_unknown(given[0]))
+    parser.parse_args(given)
     return 2  # not reached: without a known subcommand the parser exits
+
+
+def _unknown(name: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 (only here is it needed)
+
+    similar = get_close_matches(name, (*COMMANDS, *forwarded.FORWARDED), n=1)
+    hint = f"; did you mean `{similar[0]}`?" if similar else ""
+    return f"no command has the name {name}{hint} (`trainwarden --help` lists all)"
 
 
 def load(name: str) -> Command:

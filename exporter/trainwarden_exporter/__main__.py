@@ -9,6 +9,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TypeVar
 
@@ -56,6 +57,8 @@ from trainwarden_exporter.webserver.server import WebServer
 from trainwarden_exporter.webserver.service import serve
 
 PROGRAM = "trainwarden-exporter"
+_reporter = ContextVar("reporter", default=PROGRAM)
+"""The command that an error is of, as it was typed."""
 T = TypeVar("T")
 
 
@@ -66,6 +69,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
     `program` is the name of the command in the help text.
     """
     options = build_parser(program).parse_args(arguments)
+    _reporter.set(program if program == PROGRAM else f"{program} {options.command}")
     try:
         match options.command:
             case "check":
@@ -387,7 +391,7 @@ def _argument_type(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 def _print_error(message: str) -> None:
     for line in message.splitlines():
-        print(f"{PROGRAM}: {line}", file=sys.stderr)
+        print(f"{_reporter.get()}: {line}", file=sys.stderr)
 
 
 if __name__ == "__main__":

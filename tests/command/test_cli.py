@@ -207,6 +207,39 @@ def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
         cli.main(arguments)
 
 
+def test_a_mistyped_subcommand_is_answered_with_a_similar_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["stauts"])
+    assert "no command has the name stauts; did you mean `status`?" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["frobnicate"])
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_the_runs_of_the_only_stack_are_known_and_errors_name_the_command_as_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path / "stacks"))
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(tmp_path / "tw"))
+    claims, folder = load_script("claims"), tmp_path / "stacks" / "demo"
+    error = "trainwarden stacks: no run has the name nosuch; runs: "
+    assert cli.main(["stacks", "nosuch"]) == 2
+    assert capsys.readouterr().err == f"{error}none, `trainwarden run` starts one\n"
+    with claims.claimed(folder):
+        (folder / "exporter.yml").write_text(
+            "runs: [{name: demo, workers: [{name: trainer, match: {command: x}}]}]\n"
+        )
+        (folder / "remediator.yml").write_text(
+            "insecure: true\nexporter: {url: 'http://127.0.0.1:1', config: exporter.yml}\n"
+        )
+        link = folder / load_script("runfolder").REMEDIATOR_LINK
+        link.write_text(str(folder / "remediator.yml"))
+        assert cli.main(["stacks", "nosuch"]) == 2
+        assert capsys.readouterr().err == f"{error}demo\n"
+
+
 def test_a_folder_is_checked_file_by_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

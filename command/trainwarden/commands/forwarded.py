@@ -40,6 +40,8 @@ FORWARDED = {
     "runbook": ("trainwarden_remediator", "print what to do about an alert"),
 }
 """Subcommand to its package and its help text."""
+OF_RUNS = ("stacks", "checkpoints")
+"""Subcommands of the exporter that are about the runs of its file."""
 READERS = ("journal", "report")
 """Subcommands that read what a stack has left, also after its end."""
 USAGE = 2
@@ -52,6 +54,8 @@ def run(arguments: Sequence[str]) -> int:
     package, _ = FORWARDED[arguments[0]]
     if package == "trainwarden_remediator" and arguments[0] != "runbook":
         arguments = [arguments[0], *_configuration(*arguments), *arguments[1:]]
+    elif arguments[0] in OF_RUNS:
+        arguments = [arguments[0], *_observed(*arguments), *arguments[1:]]
     try:
         status: int = import_module(f"{package}.__main__").main(arguments, program="trainwarden")
     except SystemExit as end:
@@ -74,8 +78,7 @@ def _configuration(command: str, *arguments: str) -> list[str]:
 
     from trainwarden.stack import load_script  # noqa: PLC0415
 
-    options = list(takewhile("--".__ne__, arguments))
-    if any(one.startswith("--config.file") or one in ("-h", "--help") for one in options):
+    if _names_a_file(arguments):
         return []
     link, claims = load_script("runfolder").REMEDIATOR_LINK, load_script("claims")
 
@@ -105,6 +108,31 @@ def _configuration(command: str, *arguments: str) -> list[str]:
         raise ValueError(f"several stacks run; choose one:{shown}")
     hint = f"\nEarlier stacks have left:{shown}" if left and command in READERS else ""
     raise ValueError(f"{NOTHING_RUNS}, or name a file: --config.file FILE{hint}")
+
+
+def _observed(_command: str, *arguments: str) -> list[str]:
+    """Returns the option that names the exporter.yml of the only running stack, if there is one.
+
+    Without it, a subcommand knows the runs of `trainwarden run` alone.
+    """
+    from pathlib import Path  # noqa: PLC0415 - as above
+
+    from trainwarden.stack import load_script  # noqa: PLC0415 - as above
+    from trainwarden_remediator.config.schema import load_setup  # noqa: PLC0415 - as above
+
+    if _names_a_file(arguments):
+        return []
+    link = load_script("runfolder").REMEDIATOR_LINK
+    links = [one / link for one in load_script("claims").running_folders() if (one / link).exists()]
+    if len(links) != 1:
+        return []
+    config = load_setup(Path(links[0].read_text(encoding="utf-8"))).config
+    return [f"--config.file={config.exporter.config}"]
+
+
+def _names_a_file(arguments: Sequence[str]) -> bool:
+    options = takewhile("--".__ne__, arguments)
+    return any(one.startswith("--config.file") or one in ("-h", "--help") for one in options)
 
 
 def _is_same(file: Path, other: Path) -> bool:

@@ -97,6 +97,8 @@ def _describe_end(announcement: Path) -> str:
     from trainwarden.run.announcement import read_content  # noqa: PLC0415
 
     content = read_content(announcement)
+    if content.get("starts") == 0:
+        return f"{_name(announcement)} has not started: {', '.join(content.get('last_lines', ()))}"
     how = "has finished" if content.get("state") == "finished" else "is stopped"
     ended = content.get("ended_at")
     since = time.strftime(", since %H:%M:%S on %d %b %Y", time.localtime(ended)) if ended else ""

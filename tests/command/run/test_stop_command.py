@@ -47,6 +47,16 @@ def test_a_run_that_has_failed_is_dismissed_once(
     assert cli.main(["stop", "r"]) == 1
 
 
+def test_a_command_that_does_not_exist_was_never_started(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(runs.folder))
+    runs.piped("./nosuch").communicate()
+    assert cli.main(["stop", "r"]) == 1
+    error = "trainwarden stop: r/trainer has not started: No such file or directory\n"
+    assert capsys.readouterr().err == error
+
+
 def test_several_runs_are_stopped_at_once_or_none(
     runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
