@@ -104,7 +104,7 @@ def decisions(width: int, height: int = 6) -> Table:
         about=(
             "Decisions about alerts in the time shown, of all runs of the host; an alert that "
             "only repeats the last is not counted. `wait` is decided again soon, `refuse` is not. "
-            "Good: few. The whole story: trainwarden-remediator journal."
+            "Good: few. The whole story: trainwarden journal."
         ),
         queries=[
             Query(

@@ -92,20 +92,23 @@ def end_state(status: int, *, stopped: bool, finishes: bool) -> str:
     return "finished" if status == 0 and finishes else "failed"
 
 
-def is_time_over(argv: Sequence[str], lasted: float) -> bool:
+def is_time_over(argv: Sequence[str], lasted: float, status: int) -> bool:
     """Returns whether the command is `timeout`, and has ended because its time was over.
 
-    Its exit status does not tell: it is 124, 137 after SIGKILL, or that of the program it runs.
+    Its exit status is 124, 137 after SIGKILL, or with `--preserve-status` that of the program that
+    it runs. `status` is its wait status.
     """
     if os.path.basename(argv[0]) not in ("timeout", "gtimeout"):  # noqa: PTH119
         return False
     try:
-        _, rest = getopt(list(argv[1:]), "k:s:fpv", _TIMEOUT_OPTIONS)
+        options, rest = getopt(list(argv[1:]), "k:s:fpv", _TIMEOUT_OPTIONS)
         number, unit = rest[0].rstrip("smhd"), rest[0][-1]
         limit = float(number) * {"m": 60.0, "h": 3600.0, "d": 86400.0}.get(unit, 1.0)
     except (GetoptError, ValueError, IndexError):
         return False
-    return 0 < limit <= lasted + CLOCK_ERROR_SECONDS
+    preserves = any(name in ("-p", "--preserve-status") for name, _ in options)
+    ended_it = os.waitstatus_to_exitcode(status) in (124, 137, -signal.SIGKILL)
+    return (preserves or ended_it) and 0 < limit <= lasted + CLOCK_ERROR_SECONDS
 
 
 def waits_for_remediator(state: str, policy: str, *, detached: bool) -> bool:

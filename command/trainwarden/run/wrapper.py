@@ -31,7 +31,7 @@ from trainwarden.run.policy import (
 from trainwarden.run.process_tree import read_start_ticks
 from trainwarden.run.relay import Relay
 from trainwarden.run.run_log import RunLog
-from trainwarden.run.signals import GROUP, HANDLED, STOPS, HangUp
+from trainwarden.run.signals import GROUP, HANDLED, STOPS, has_terminal
 from trainwarden.run.streams import Streams
 
 STOPPED_BY_USER = "it was stopped by the user"
@@ -58,7 +58,7 @@ class Wrapper:
         self._channel = channel
         self._detached = detached
         self._control: ControlSocket | None = None
-        self._hang_up = HangUp()
+        self._attended = has_terminal()
         self._poll = select.poll()
         self._registered: dict[int, int] = {}
         self._running = False
@@ -148,8 +148,7 @@ class Wrapper:
     def _timeout(self) -> int | None:
         if self._ending is not None:
             return TICK_MILLISECONDS
-        known = self._start_at, self._retry_until, self._hang_up.decided_at
-        moments = [one for one in known if one is not None]
+        moments = [one for one in (self._start_at, self._retry_until) if one is not None]
         if not moments:
             return None
         return max(0, int((min(moments) - time.monotonic()) * 1000) + 1)
@@ -168,11 +167,6 @@ class Wrapper:
 
     def _advance(self) -> None:
         """Does what is due without an event."""
-        if (gone := self._hang_up.is_end_of_terminal()) is not None:
-            if gone:
-                self._lose_terminal()
-            else:
-                self._pass_on(signal.SIGHUP)
         if self._ending is not None and self._ending.step(child_ended=not self._running):
             self._finish_ending(self._ending.problem)
         now = time.monotonic()
@@ -198,15 +192,12 @@ class Wrapper:
         if number is signal.SIGWINCH:
             self._streams.copy_size()
             return
-        if number is signal.SIGHUP:
-            self._hang_up.notice()
+        if number is signal.SIGHUP and self._attended:
+            self._lose_terminal()
             return
         if number is signal.SIGCONT:
             self._streams.enter_raw()
             self._streams.copy_size()
-        self._pass_on(number)
-
-    def _pass_on(self, number: signal.Signals) -> None:
         if number in STOPS:
             self._stop_by_user()
         self._signal_child(number)
@@ -291,7 +282,7 @@ class Wrapper:
         lasted = time.time() - (self._announcement.content["started_at"] or 0.0)
         stop, finishes = self._user_stop, self._announcement.content["finishes"]
         stopped = stop is not None and stop.explains(status, self._log.tail)
-        over = is_time_over(self._announcement.content["argv"], lasted)
+        over = is_time_over(self._announcement.content["argv"], lasted, status)
         state = end_state(status, stopped=stopped or over, finishes=finishes)
         if self._ending is not None:
             state = "restarting" if self._restarts() else "stopped"

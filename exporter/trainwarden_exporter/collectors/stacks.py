@@ -203,8 +203,10 @@ class StacksCollector(Collector):
             return report
         # A loaded host delays looks; that must not end the patience with an evaluation, or with a
         # debugger.
-        lasts = report.has_moved(now) or report.at_prompt
-        return replace(report, diagnosis=Diagnosis(Movement.UNKNOWN)) if lasts else None
+        stuck = report.diagnosis.movement is Movement.STUCK
+        if stuck or not (report.has_moved(now) or report.at_prompt):
+            return None
+        return replace(report, diagnosis=Diagnosis(Movement.UNKNOWN))
 
     def _look(self, run: str) -> None:
         watched = self._watched[run]
@@ -245,11 +247,13 @@ class StacksCollector(Collector):
 
 def workers_at_prompt(diagnosis: Diagnosis, before: StackReport) -> frozenset[str]:
     """Returns the workers that wait for an operator, after those of the report `before`."""
-    found = diagnosis.findings
-    at_prompt = {one.member.key.worker for one in found if one.activity is Activity.PROMPT}
-    if not found or any(one.activity is Activity.UNKNOWN for one in found):
-        at_prompt |= before.at_prompt
-    return frozenset(at_prompt)
+    doing = {(one.member.key.worker, one.activity) for one in diagnosis.findings}
+    unseen = {
+        worker
+        for worker in before.at_prompt
+        if {activity for one, activity in doing if one == worker} <= {Activity.UNKNOWN}
+    }
+    return frozenset(unseen | {one for one, activity in doing if activity is Activity.PROMPT})
 
 
 def report_samples(report: StackReport, now: float) -> Iterator[Sample]:

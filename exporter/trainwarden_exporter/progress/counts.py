@@ -19,6 +19,7 @@ from trainwarden_exporter.progress.trainings import (
     last_count,
     restored,
     with_draw,
+    with_highest,
     with_training_kept,
     without_steps,
     without_training,
@@ -43,8 +44,8 @@ def resolve_count(
     known, 0 if nothing shows it. `error_at`: time of the last error in its log; None if unknown.
     """
     if event.total_of == "other":
-        state, count = with_draw(state, event, None)
-        return state, None if count is None else Moved(event.timestamp)
+        state, moves = with_highest(state, event)
+        return state, Moved(event.timestamp) if moves else None
     if begins_again(state, event, trainer_start, error_at):
         state = without_training(state, event.timestamp, same=True)
     match event.total_of:

@@ -75,6 +75,22 @@ def with_draw(
     return _with_count(state, count), count if moves else None
 
 
+def with_highest(state: RunProgress, event: StepReported) -> tuple[RunProgress, bool]:
+    """Returns the state with the highest number of a bar of something else, and whether it grew.
+
+    Bars that are drawn in turn, and gauges that go up and down, count on no further.
+    """
+    since = max(state.attempt.since, state.steps[-1].timestamp if state.steps else 0.0)
+    if event.total is None or not event.dated or event.timestamp < since:
+        return state, False
+    count = find_count(state, event)
+    if count is None or count.began < since:  # the training went on between
+        count = Count(event.source, event.total, began=event.timestamp)
+    if event.step <= max(count.drawn, default=-1):
+        return state, False
+    return _with_count(state, replace(count, drawn=(event.step,))), True
+
+
 def _with_count(state: RunProgress, count: Count) -> RunProgress:
     others = [one for one in state.counts if one.key != count.key]
     return replace(state, counts=(*others, count)[-MAX_COUNTS:])

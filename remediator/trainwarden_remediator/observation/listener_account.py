@@ -54,7 +54,7 @@ def _own_addresses(host: str, port: int) -> Iterator[_Address]:
     """Yields the addresses of `host` that are of this network namespace."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-    except OSError:  # the request reports it
+    except (OSError, UnicodeError):  # the request reports it
         return
     for family, kind, _, _, address in found:
         try:

@@ -99,7 +99,9 @@ class RunState:
     stuck: bool = False
     """Whether the stacks of its processes show that it is stuck,"""
     moving: bool = False
-    """or that it moves, or sleeps for a moment at a time."""
+    """or that it moves,"""
+    awake: bool = False
+    """or that it sleeps for a moment at a time."""
     waits: str = ""
     """Which of its processes waits for what, as one line; empty if no stacks show that."""
     at_prompt: bool = False

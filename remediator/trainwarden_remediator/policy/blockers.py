@@ -210,7 +210,8 @@ def mass_failure(
     That `trainwarden run` saw its command fail, with an exit status, is no error of the watch.
     After a while, or soon after boot, targets are restarted one after the other: the next one only
     once the one before is healthy or had its time to become so (harm 24). What another account
-    announces counts for its own runs alone: it can have as many dead ones as it likes.
+    announces counts for its own runs alone: it can have as many dead ones as it likes. Those of
+    this program's own account count for all.
     """
     if exporter.collectors_failing >= FAILING_COLLECTORS_SHARE:
         failing = f"{exporter.collectors_failing:.0%} of the exporter's collectors fail"
@@ -218,12 +219,11 @@ def mass_failure(
     if context.condition not in _ABSENCE_CONDITIONS:
         return None
     config, now = context.state.config, context.now
-    actions = [one for one in context.state.actions if one.account == target.account]
+    accounts = (None, target.account)
+    actions = [one for one in context.state.actions if one.account in accounts]
     open_actions = {a.key: a for a in actions if a.ended_at is None}
     # A run that failed in its terminal stays ended, which says nothing about the others.
-    targets = [
-        one for one in config.targets if one.can_be_restarted and one.account == target.account
-    ]
+    targets = [one for one in config.targets if one.can_be_restarted and one.account in accounts]
     coming_back = {
         one.key
         for one in targets

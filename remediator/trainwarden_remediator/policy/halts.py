@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 
 from trainwarden_exporter.runtime.responsibility import AT_PROMPT, SUSPENDED
@@ -70,4 +71,6 @@ def _moves(run: RunState, now: float) -> bool:
     """
     limit = run.restart_limit
     silent = run.progress_at is not None and limit is not None and now - run.progress_at <= limit
-    return run.moving and silent
+    # Without a known pace there is no limit, and a run that polls for ever is awake, too.
+    awake = run.awake and limit is not None and math.isfinite(limit)
+    return (run.moving or awake) and silent

@@ -45,9 +45,12 @@ class Runs:
         self.sessions.append(session)
         return session
 
-    def piped(self, *arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
+    def piped(
+        self, *arguments: str, start_new_session: bool = False, **settings: Any
+    ) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             self.argv(*arguments, **settings),
+            start_new_session=start_new_session,
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

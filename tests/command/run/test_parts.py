@@ -125,23 +125,25 @@ def test_the_state_after_an_end(status: int, stopped: bool, finishes: bool, stat
 
 
 @pytest.mark.parametrize(
-    ("command", "lasted", "over"),
+    ("command", "lasted", "status", "over"),
     [
-        ("timeout 40 python train.py", 40.2, True),
-        ("timeout 40 python train.py", 39.0, False),
-        ("/usr/bin/timeout -s KILL -k 5 40s python train.py -k 3", 45.0, True),
-        ("timeout --preserve-status --kill-after=1m 1.5h python train.py", 5400.0, True),
-        ("timeout -v --signal INT 2m sh", 119.0, False),
-        ("timeout 0 python train.py", 9999.0, False),
-        ("timeout soon python train.py", 9999.0, False),
-        ("timeout", 9999.0, False),
-        ("python timeout 40", 9999.0, False),
+        ("timeout 40 python train.py", 40.2, 124, True),
+        ("timeout 40 python train.py", 40.2, 1, False),
+        ("timeout 40 python train.py", 39.0, 124, False),
+        ("/usr/bin/timeout -s KILL -k 5 40s python train.py -k 3", 45.0, 137, True),
+        ("timeout --preserve-status --kill-after=1m 1.5h python train.py", 5400.0, 1, True),
+        ("timeout -v --signal INT 2m sh", 119.0, 124, False),
+        ("timeout 0 python train.py", 9999.0, 124, False),
+        ("timeout soon python train.py", 9999.0, 124, False),
+        ("timeout", 9999.0, 124, False),
+        ("python timeout 40", 9999.0, 124, False),
     ],
 )
-def test_the_end_of_the_time_of_timeout_is_known_whatever_its_exit_status(
-    command: str, lasted: float, *, over: bool
+def test_the_end_of_the_time_of_timeout_is_known_by_time_and_exit_status(
+    command: str, lasted: float, status: int, *, over: bool
 ) -> None:
-    assert is_time_over(command.split(), lasted) is over
+    assert is_time_over(command.split(), lasted, status << 8) is over
+    assert is_time_over(["timeout", "40", "sh"], 41.0, signal.SIGKILL)
 
 
 BAR = "\r 10%|# | {}/1000 [00:10<01:30, 9.9it/s]"

@@ -133,14 +133,24 @@ CATCHER = (
 )
 
 
-@pytest.mark.parametrize("where", ["pipe", "terminal"])
-def test_a_hangup_that_is_sent_to_the_wrapper_reaches_the_command(runs: Runs, where: str) -> None:
-    start = runs.piped if where == "pipe" else runs.in_terminal
-    wrapper = start(*python(CATCHER)).pid
+def test_a_hangup_without_a_terminal_reaches_the_command(runs: Runs) -> None:
+    wrapper = runs.piped(*python(CATCHER), start_new_session=True).pid
     wait_for(lambda: b"ready" in runs.log())
     os.kill(wrapper, signal.SIGHUP)
     wait_for(lambda: b"hangup" in runs.log())
     assert runs.wait_until(state="stopped")["exit_status"] == 7 << 8
+
+
+def test_a_hangup_in_a_terminal_is_its_end_also_while_it_answers(runs: Runs) -> None:
+    """As of sudo, whose own terminal outlasts the connection."""
+    session = runs.in_terminal(*python(TICKER))
+    pid = runs.wait_until(state="running")["pid"]
+    session.read_until(b"1")
+    os.kill(session.pid, signal.SIGHUP)
+    size = len(runs.log())
+    wait_for(lambda: len(runs.log()) > size + 1000)
+    assert is_alive(pid)
+    assert runs.request(command="stop")["ok"]
 
 
 def test_a_command_goes_on_when_its_shell_hangs_up_and_takes_the_terminal_along(
@@ -152,7 +162,7 @@ def test_a_command_goes_on_when_its_shell_hangs_up_and_takes_the_terminal_along(
     os.kill(session.pid, signal.SIGHUP)
     session.hang_up()
     size = len(runs.log())
-    wait_for(lambda: len(runs.log()) > size + 1000)  # longer than the wrapper is unsure
+    wait_for(lambda: len(runs.log()) > size + 1000)
     assert is_alive(pid)
     assert runs.request(command="stop")["ok"]
 

@@ -213,6 +213,7 @@ def test_a_wait_for_an_operator_and_a_movement_outlast_late_looks(start: Start) 
         ({}, {"trainer"}),
         ({"trainer": Activity.QUEUE}, set()),
         ({"trainer": Activity.QUEUE, "rollout": Activity.PROMPT}, {"rollout"}),
+        ({"trainer": Activity.LOCK, "rollout": Activity.UNKNOWN}, set()),
     ],
 )
 def test_only_what_is_seen_ends_a_wait_for_an_operator(

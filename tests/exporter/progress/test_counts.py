@@ -78,8 +78,14 @@ def test_a_bar_of_something_else_ends_the_silence_while_it_counts_on(
         run.now += 100
         run.line("other", step="3", total="9000")  # only drawn again
     assert run.state.last_sign_at == moved.last_sign_at
+    run.line("other", step="9000", total="9000")
+    for step in (0, 7, 3, 50, 9000) * 3:  # bars of one length, drawn in turn, or a gauge
+        run.now += 100
+        run.line("other", step=str(step), total="9000")
+    assert (run.state.last_sign_at or 0) == run.now - 1500
     run.draw(31, total=60)
-    assert run.state.step == 31
+    run.line("other", step="1", total="9000")  # of the next evaluation
+    assert (run.state.step, run.state.last_sign_at) == (31, run.now)
 
 
 @pytest.mark.parametrize("counts", ["epoch", "line"])

@@ -135,9 +135,9 @@ def test_the_trials_in_the_storage_of_a_search_are_its_checkpoints() -> None:
 
 
 @pytest.mark.parametrize(
-    ("movement", "activities", "moving"),
+    ("movement", "activities", "awake"),
     [
-        ("moving", ("collective",), True),
+        ("moving", ("sleep",), False),
         ("unknown", ("sleep",), True),
         ("unknown", ("sleep", "idle", "server"), True),
         ("unknown", ("idle", "server"), False),
@@ -147,8 +147,8 @@ def test_the_trials_in_the_storage_of_a_search_are_its_checkpoints() -> None:
         ("unknown", (), False),
     ],
 )
-def test_a_run_that_sleeps_a_moment_at_a_time_moves(
-    movement: str, activities: tuple[str, ...], *, moving: bool
+def test_a_run_that_sleeps_a_moment_at_a_time_is_awake(
+    movement: str, activities: tuple[str, ...], *, awake: bool
 ) -> None:
     """As an evaluation that polls; the error before it may have been caught."""
     stacks = "".join(
@@ -159,7 +159,7 @@ def test_a_run_that_sleeps_a_moment_at_a_time_moves(
         'trainwarden_training_stall_limit_seconds{run="demo"} 60\n'
         f'trainwarden_stack_movement{{run="demo",movement="{movement}"}} 1\n'
     )
-    assert see(page + stacks).runs["demo"].moving is moving
+    assert see(page + stacks).runs["demo"].awake is awake
 
 
 def test_the_trials_of_a_search_in_a_database_are_those_of_its_logs() -> None:

@@ -64,7 +64,12 @@ def test_nor_is_the_account_of_the_program_or_the_one_in_the_file(tmp_path: Path
 
 @pytest.mark.parametrize(
     "url",
-    [f"https://127.0.0.1:{PORT}", f"http://127.0.0.1:{PORT + 1}", f"http://192.0.2.1:{PORT}"],
+    [
+        f"http://{'a' * 64}.example:{PORT}",
+        f"https://127.0.0.1:{PORT}",
+        f"http://127.0.0.1:{PORT + 1}",
+        f"http://192.0.2.1:{PORT}",
+    ],
 )
 def test_a_certificate_another_port_and_another_host_are_not_checked(
     tmp_path: Path, url: str

@@ -317,10 +317,11 @@ def judged_beside(
         (ROLLOUT, (ROLLOUT, *FOREIGN), "restart"),
         (ROLLOUT, (ROLLOUT, TRAINER), "mass_failure"),
         (FOREIGN[0], (ROLLOUT, *FOREIGN), "mass_failure"),
-        (FOREIGN[0], (ROLLOUT, TRAINER, FOREIGN[0]), "restart"),
+        (FOREIGN[0], (ROLLOUT, TRAINER, FOREIGN[0]), "mass_failure"),
+        (FOREIGN[0], (FOREIGN[0],), "restart"),
     ],
 )
-def test_the_runs_of_each_account_are_counted_alone(
+def test_dead_runs_of_another_account_hold_back_only_their_own(
     tmp_path: Path, key: WorkerKey, gone: Collection[WorkerKey], reason: str
 ) -> None:
     assert judged_beside(tmp_path, key, gone=gone).reason == reason

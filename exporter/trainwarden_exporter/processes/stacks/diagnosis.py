@@ -69,13 +69,14 @@ def _with_spawned_ranks(findings: Sequence[Finding]) -> Sequence[Finding]:
     so that their environment does not show it.
     """
     keys = {one.member.key for one in findings if one.member.is_trainer}
-    launchers = set[int]()
-    spawned = set[Identity]()
+    shown = dict[int, Finding]()
     for one in findings:
         main = one.stacks.main(one.member.identity.pid)
         if one.member.key in keys and main is not None and main.is_spawned_rank:
-            spawned.add(one.member.identity)
-            launchers.add(one.member.parent_pid)
+            shown[one.member.identity.pid] = one
+    # A child that a rank has forked, as for its data loader, has the frames of the rank.
+    ranks = [one.member for one in shown.values() if one.member.parent_pid not in shown]
+    spawned, launchers = {one.identity for one in ranks}, {one.parent_pid for one in ranks}
     return [
         replace(one, member=replace(one.member, is_trainer=one.member.identity in spawned))
         if one.member.identity in spawned or one.member.identity.pid in launchers

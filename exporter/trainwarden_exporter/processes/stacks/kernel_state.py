@@ -9,7 +9,6 @@ import signal
 import struct
 import time
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 from trainwarden_exporter.processes.procfs import PROC, Identity, read_process, read_text
@@ -94,22 +93,31 @@ def is_in_named_memory(pid: int, maps: str, root: Path = PROC) -> bool:
     if number != _FUTEX or not arguments:
         return False
     address = int(arguments[0], 16)
-    for line in maps.splitlines():
-        span, permissions, _, _, inode, *name = line.split(maxsplit=5)
+    for line in maps.split("\n"):  # names have other line separators as they are
+        span, *fields = line.split(maxsplit=5)[:6] or [""]
         start, _, end = span.partition("-")
+        if not end or len(fields) < 4:  # noqa: PLR2004 - permissions, offset, device, inode
+            continue
+        permissions, _, _, inode, *name = fields
         if int(start, 16) <= address < int(end, 16):
             has_name = bool(name) and not name[0].endswith("(deleted)")
             shared = permissions.endswith("s")
-            return shared and (has_name or int(inode) in _inodes(f"{root}/{pid}/root/dev/shm"))
+            return shared and (has_name or _may_have_name(int(inode), f"{root}/{pid}/root/dev/shm"))
     return False
 
 
-def _inodes(folder: str) -> set[int]:
+def _may_have_name(inode: int, folder: str) -> bool:
+    """Whether a file of `folder` is this one; a folder that is not read to its end may have it."""
     try:
         with os.scandir(folder) as entries:
-            return {entry.inode() for entry in islice(entries, _MOST_SEMAPHORES)}
+            for number, entry in enumerate(entries):
+                if entry.inode() == inode or number == _MOST_SEMAPHORES:
+                    return True
+    except FileNotFoundError:
+        return False
     except OSError:
-        return set()
+        return True
+    return False
 
 
 def parse_io(text: str) -> int | None:

@@ -64,7 +64,9 @@ class Surroundings(NamedTuple):
 def look_around(finding: Finding, inside: Collection[Identity], root: Path = PROC) -> Surroundings:
     """Returns what is around a process; `inside` are the processes of its run."""
     found = _look_around(finding, inside, root)
-    return found._replace(may_end=found.may_end or has_timer(finding.member.identity.pid, root))
+    # Programs of Go handle all signals, and pass on what their parents ask for.
+    timed = finding.stacks.is_python and has_timer(finding.member.identity.pid, root)
+    return found._replace(may_end=found.may_end or timed)
 
 
 def _look_around(finding: Finding, inside: Collection[Identity], root: Path) -> Surroundings:

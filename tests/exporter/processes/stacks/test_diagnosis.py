@@ -481,7 +481,10 @@ SLEEPS_ON = KernelState("S", 9.0, 4, 100, "hrtimer_nanosleep", sleeps_for=1e6, i
 class TestSpawnedRanks:
     """Of `torch.multiprocessing.spawn`: the launcher is the root of the worker."""
 
-    def findings(self, *activities: Activity, **more: object) -> list[Finding]:
+    def findings(
+        self, *activities: Activity, loaders: Activity | None = None, **more: object
+    ) -> list[Finding]:
+        """Ranks with these activities, each with a forked child that does `loaders`."""
         launcher = finding(member(1), Activity.CHILD, "ProcessContext.join")
         helper = member(2, parent_pid=1, is_trainer=False)  # multiprocessing's resource tracker
         found = [launcher, finding(helper, Activity.PIPE, kernel=SLEEPS_ON)]
@@ -492,6 +495,9 @@ class TestSpawnedRanks:
             stacks = Stacks((ThreadStack("MainThread", pid, calls),))
             detail = "all_reduce" if activity is Activity.COLLECTIVE else ""
             found.append(finding(one, activity, detail, stacks=stacks, kernel=SLEEPS_ON, **more))
+            if loaders is not None:
+                child = member(10 * pid, parent_pid=pid, is_trainer=False)
+                found.append(finding(child, loaders, stacks=stacks))
         return found
 
     def test_a_rank_that_waits_for_ever_blocks_the_collectives_of_the_others(self) -> None:
@@ -503,6 +509,11 @@ class TestSpawnedRanks:
         )
         three = diagnose(self.findings(*[Activity.COLLECTIVE] * 2, Activity.SLEEP), {})
         assert three.chain.startswith("processes 3\u20134 of trainer wait in all_reduce")
+
+    @pytest.mark.parametrize("loaders", [Activity.QUEUE, Activity.MOVING])
+    def test_a_forked_data_loader_is_no_rank(self, loaders: Activity) -> None:
+        waiting = [Activity.COLLECTIVE] * 2
+        assert movement(self.findings(*waiting, loaders=loaders)) == "unknown"
 
     def test_in_collectives_alone_they_may_wait_for_another_host(self) -> None:
         assert movement(self.findings(Activity.COLLECTIVE, Activity.COLLECTIVE)) == "unknown"
