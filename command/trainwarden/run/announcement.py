@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwarden.run.folder import RunFiles, state_folder, write_private
+from trainwarden.run.left_processes import describe_left
 from trainwarden.run.process_tree import read_start_ticks
 
 MAX_BYTES = 16 << 20
@@ -57,6 +58,7 @@ class Announcement:
             ended_at=None,
             last_lines=[],
             silent_before_stop=None,
+            left="",
             starts=self.content["starts"] + 1,
         )
         self.save()
@@ -70,6 +72,10 @@ class Announcement:
         self.content.update(
             state=state, exit_status=status, ended_at=time.time(), last_lines=list(last_lines)
         )
+        # before the first restart there is no earlier attempt
+        again = state == "failed" and self.content["starts"] > 1
+        known = self.content.get("run_id", ""), self.content["start_ticks"]
+        self.content["left"] = describe_left(*known) if again else ""
         self.save()
 
     def record_silence(self, seconds: float | None) -> None:

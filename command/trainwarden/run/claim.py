@@ -18,6 +18,7 @@ from trainwarden.run.announcement import (
     running_pid,
 )
 from trainwarden.run.folder import make_folders, run_files
+from trainwarden.run.left_processes import NO_PROCESS
 from trainwarden.run.process_tree import find_processes, read_start_ticks
 
 KEPT_SECONDS = 7 * 86400.0
@@ -25,7 +26,6 @@ KEPT_SECONDS = 7 * 86400.0
 END_SECONDS = 60.0
 """How long the wrapper of a run whose place is taken may need to end."""
 POLL_SECONDS = 0.02
-NO_PROCESS = -1
 """No process has this pid, and none this parent."""
 _START = {
     "state": "starting",

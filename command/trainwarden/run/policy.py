@@ -132,11 +132,16 @@ def describe_restart(announcement: Announcement) -> str:
     moment = ended - CLOCK_ERROR_SECONDS
     seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment))
     ended_at = f"{seconds}.{int(moment % 1 * 1000):03d}Z"
-    return f"trainwarden: {ended_at} {describe_end(announcement, status)}; starts again"
+    return f"trainwarden: {ended_at} {_end_of(announcement, status)}; starts again"
 
 
 def describe_end(announcement: Announcement, status: int) -> str:
-    """Returns how the process ended, as a line for the log and the terminal."""
+    """Returns how the process ended, for the log and the terminal, and what it has left alive."""
+    left = announcement.content.get("left")
+    return f"{_end_of(announcement, status)}{f'; {left}' if left else ''}"
+
+
+def _end_of(announcement: Announcement, status: int) -> str:
     how = f"with exit status {os.WEXITSTATUS(status)}"
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)

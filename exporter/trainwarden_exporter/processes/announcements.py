@@ -100,6 +100,8 @@ class Announcement(BaseModel):
     own_restarts: Annotated[tuple[_Restart, ...], Field(max_length=100)] = ()
     """Unix time and wait status of the ends after which `trainwarden run` itself started again."""
     last_lines: Annotated[tuple[_Text, ...], Field(max_length=100)] = ()
+    left: _Text = ""
+    """Which processes of an earlier attempt lived when it failed, and what ends them."""
     argv: tuple[str, ...] = ()
     """The command, and its arguments."""
     options: tuple[str, ...] | None = None

@@ -10,6 +10,7 @@ from trainwarden_exporter.frameworks.error_lines import shown_error
 from trainwarden_exporter.processes.announcements import Announcement, describe_end
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_duration
+from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page.series import Series, Tone
 
@@ -155,7 +156,7 @@ def _announced_facts(found: Announcement | None, now: float) -> dict[str, Any]:
     if found.failure:
         facts |= {
             "failure": found.failure,
-            "error": shown_error(found.last_lines),
+            "error": "; ".join(filter(None, (shown_error(found.last_lines), redact(found.left)))),
             "start_command": found.start_command,
             "restarts_itself": found.restarts_itself,
         }

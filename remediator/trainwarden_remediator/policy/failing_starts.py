@@ -9,6 +9,7 @@ from trainwarden_exporter.processes.announcements import AnnouncedRuns, Announce
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import as_typed, stop_command
 from trainwarden_exporter.runtime.formatting import plural
+from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.runtime.responsibility import REMEDIATOR, YOU
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.model import GAVE_UP, RESTART_LOOP, WORKER_GONE, PastAction
@@ -82,7 +83,9 @@ def mending(
     does = "Another restart does not help: mend the cause, then start it"
     if who_acts == REMEDIATOR:
         does = "The remediator tries again; once the cause is mended, you can start it"
-    return f"{who}{f': `{shown}`' if shown else ''}. {does}{typed}"
+    left = redact(one.left) if one is not None else ""
+    left = f" {left[:1].upper()}{left[1:]}." if left else ""
+    return f"{who}{f': `{shown}`' if shown else ''}.{left} {does}{typed}"
 
 
 def _own_loop(

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from running_runs import Runs, is_alive, wait_for
+from trainwarden.run.process_tree import find_processes
 
 STUBBORN = """
 import signal, time
@@ -223,3 +224,30 @@ def test_a_name_that_was_not_given_gets_a_number(runs: Runs) -> None:
     for number in ("", "-2"):
         runs.piped(*SLEEP, options=())
         runs.wait_until(run=f"sleep{number}", state="running")
+
+
+def test_a_restart_that_fails_names_what_an_earlier_attempt_has_left(runs: Runs) -> None:
+    """It may hold the port for which each new attempt fails; it is named, and not ended."""
+    serve = (
+        "import os, socket, subprocess, sys\n"
+        "server = socket.create_server(('127.0.0.1', int(sys.argv[1])))\n"
+        "os.set_inheritable(server.fileno(), True)\n"
+        "subprocess.Popen(['sleep', '1000'], pass_fds=[server.fileno()])\n"
+        "sys.exit(3)\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = ("--name", "r", "--restart", "on-failure")
+    process = runs.piped(sys.executable, "-c", serve, str(port), options=options)
+    announced = runs.wait_until(state="failed", starts=2)
+    ((pid, _),) = find_processes(-1, announced["run_id"])
+    try:
+        left = f"of an earlier attempt process {pid} (sleep 1000, port {port}) still runs"
+        assert announced["left"] == f"{left}: `kill {pid}` ends what is left"
+        assert is_alive(pid)
+        wait_for(lambda: left.encode() in runs.log())
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        process.terminate()
+        _, shown = process.communicate()
+    assert left in shown.decode()

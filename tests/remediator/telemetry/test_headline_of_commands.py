@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
 from trainwarden_remediator.alertmanager.webhook_payload import parse_notification
 from trainwarden_remediator.api import server
 from trainwarden_remediator.model import Decision, Verdict
+from trainwarden_remediator.policy.failing_starts import mending
 
 GONE_ALERT: dict[str, Any] = {
     "alertname": "TrainingWorkerGone",
@@ -271,6 +273,20 @@ async def test_the_line_of_a_crash_hides_nobody_who_restarts_it(box: Box) -> Non
         stage.remediator.setup = replace(stage.remediator.setup, announced=AnnouncedRuns())
         shown = await stage.status_of(**GONE)  # a worker of exporter.yml
         assert (shown["who_acts"], shown["how"]) == (REMEDIATOR, soon)
+
+
+async def test_what_an_earlier_attempt_has_left_is_named_where_a_restart_fails(
+    box: Box, tmp_path: Path
+) -> None:
+    box.known = {}
+    left = "of an earlier attempt process 7 (x, port 28700) still runs: `kill 7` ends what is left"
+    failed = FAILED.model_copy(update={"left": left, "own_restarts": ((2.0, 256),)})
+    async with staged(box) as stage:
+        shown = await seen(stage, failed, **GONE)
+        assert left in shown["problems"][0]["text"]
+    announced = AnnouncedRuns({failed.key: AnnouncedWorker(failed, tmp_path, 0)})
+    advice = mending(make_alert(**GONE_ALERT), (), announced)
+    assert f"1 time. O{left[1:]}. Another restart does not help:" in advice
 
 
 async def test_of_a_silent_command_the_first_step_is_to_show_steps_and_not_to_correct_a_file(
