@@ -273,12 +273,20 @@ def _add_worker(
     return _announced_by(account, found) if has_path else found
 
 
+MAX_ANNOUNCED_FOLDERS = 16
+
+
 def announced_folders(config: Config) -> Iterator[Path]:
-    """Yields where the announced runs of this account write their logs and where they work."""
-    for log in (log for run in config.runs for log in run.logs):
-        if isinstance(log, AnnouncedLog) and log.working_folder is not None:
-            yield from (Path(file).parent for file in log.files)
-            yield log.working_folder
+    """Yields where the announced runs of this account write their logs and where they work.
+
+    The newest first, and not all of a sweep: each folder has a thread.
+    """
+    found = [log for run in config.runs for log in run.logs if isinstance(log, AnnouncedLog)]
+    own = [(log, log.working_folder) for log in found if log.working_folder is not None]
+    own.sort(key=lambda one: one[0].announced_at, reverse=True)
+    for log, working_folder in own[:MAX_ANNOUNCED_FOLDERS]:
+        yield from (Path(file).parent for file in log.files)
+        yield working_folder
 
 
 def _announced_by(account: int | None, run: RunConfig) -> RunConfig:

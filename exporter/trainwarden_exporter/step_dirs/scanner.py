@@ -12,7 +12,7 @@ from trainwarden_exporter.runtime.formatting import printable
 from trainwarden_exporter.step_dirs.completeness import StepDir, assess_step_dir
 from trainwarden_exporter.step_dirs.filesystem import FileSystem, is_denied, is_gone
 from trainwarden_exporter.step_dirs.index import StepIndex
-from trainwarden_exporter.step_dirs.listing import FolderListing
+from trainwarden_exporter.step_dirs.listing import MAX_ENTRIES, FolderListing
 from trainwarden_exporter.step_dirs.names import NameParser, StepDirName
 from trainwarden_exporter.step_dirs.result import MAX_LISTED, ScanResult
 from trainwarden_exporter.step_dirs.tensor_files import check_tensor_files
@@ -82,6 +82,7 @@ class FolderScanner:
         self._index = StepIndex()
         self._folder_files = FolderFiles(self._filesystem, path, rule.folder_files_to_read)
         self._denied: set[str] = set()
+        self._cut = False
 
     def scan(self, *, share: float = 1.0) -> ScanResult:
         """Runs one scan at `share` of its budget.
@@ -107,6 +108,7 @@ class FolderScanner:
                 denied.add(name.text)
             self._throttle.pause_if_due()
         self._log_denied(denied)
+        self._log_cut()
         return self._index.result(self._listing.count, self._listing.others, listed=self._listed)
 
     def _scan_order(self) -> Iterator[StepDirName]:
@@ -203,6 +205,13 @@ class FolderScanner:
             facts = {"folder": printable(self.path), "entries": len(denied)}
             log.warning("entries cannot be looked at", extra=facts)
         self._denied = denied
+
+    def _log_cut(self) -> None:
+        """Logs once that a run that begins again at lower steps would not be seen."""
+        if not self._cut and (count := self._listing.count) > MAX_ENTRIES:
+            facts = {"folder": printable(self.path), "entries": count, "known": MAX_ENTRIES}
+            log.warning("of too many entries those of the highest steps are known", extra=facts)
+            self._cut = True
 
 
 class _Budget:

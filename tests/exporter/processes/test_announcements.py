@@ -13,7 +13,12 @@ from typing import Any, Self
 
 import pytest
 
-from trainwarden_exporter.config import Config, announced_folders, with_announced
+from trainwarden_exporter.config import (
+    MAX_ANNOUNCED_FOLDERS,
+    Config,
+    announced_folders,
+    with_announced,
+)
 from trainwarden_exporter.inference.config import AnnouncedServer
 from trainwarden_exporter.processes import announcements, typed_commands
 from trainwarden_exporter.processes.announcements import (
@@ -90,6 +95,15 @@ def test_the_disks_of_the_log_and_of_the_working_folder_are_watched(folder: Path
     announce(folder, log=str(log), cwd=str(works))
     config, _ = with_announced(Config(), read_announcements(folder, NOW))
     assert list(announced_folders(config)) == [log.parent, works]
+
+
+def test_of_a_sweep_only_the_newest_folders_are_watched(folder: Path) -> None:
+    for number in range(MAX_ANNOUNCED_FOLDERS + 3):
+        name = f"trial-{number}"
+        announce(folder, name, run=name, log="/l/a", cwd=f"/w/{number}", announced_at=NOW + number)
+    config, _ = with_announced(Config(), read_announcements(folder, NOW))
+    works = [path for path in announced_folders(config) if path != Path("/l")]
+    assert works == [Path(f"/w/{number}") for number in range(MAX_ANNOUNCED_FOLDERS + 2, 2, -1)]
 
 
 def test_workers_of_one_run_belong_together_and_the_file_takes_precedence(folder: Path) -> None:

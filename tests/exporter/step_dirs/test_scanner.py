@@ -20,6 +20,7 @@ from trainwarden_exporter.frameworks.completeness_rules import (
     SettledRule,
     TrackerRule,
 )
+from trainwarden_exporter.step_dirs import listing
 from trainwarden_exporter.step_dirs import scanner as room
 from trainwarden_exporter.step_dirs.filesystem import FileSystem
 from trainwarden_exporter.step_dirs.names import NameParser
@@ -470,6 +471,25 @@ def test_one_closed_to_us_is_not_known_and_reported_once(
     assert [record.message for record in caplog.records] == ["entries cannot be looked at"]
     del filesystem.failing["run/step_6"]
     assert steps(looks.scan()) == [6, 5]
+
+
+def test_that_entries_are_left_out_is_logged_once(
+    filesystem: MemoryDisk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (listing, room):
+        monkeypatch.setattr(module, "MAX_ENTRIES", 2)
+    save(filesystem, 5)
+    save(filesystem, 6)
+    looks = eye(filesystem)
+    with caplog.at_level(logging.WARNING):
+        looks.scan()
+        assert not caplog.records
+        save(filesystem, 4)
+        for _ in range(2):
+            result = looks.scan()
+    assert (steps(result), result.unexamined_count) == ([6, 5], 1)
+    (record,) = caplog.records
+    assert record.message == "of too many entries those of the highest steps are known"
 
 
 def test_an_ill_disk_is_not_taken_for_an_empty_one(filesystem: MemoryDisk) -> None:
