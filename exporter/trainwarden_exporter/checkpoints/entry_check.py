@@ -168,7 +168,7 @@ class EntryCheck:
                     raise PermissionError
                 if name in stored:
                     return plan_stored_items(file, name, stored[name], self.pause)
-                return plan_file(file, name, self.pause)
+                return plan_file(file, name, self.pause, entry=self.path)
         except OSError as error:
             self._note_error(name, error)
             return None

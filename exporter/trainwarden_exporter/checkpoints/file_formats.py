@@ -43,9 +43,14 @@ _TYPE_BYTES = {
 }
 
 
-def plan_file(file: PacedFile, name: str, pause: Callable[[], None] = lambda: None) -> FilePlan:
-    """Checks the structure of `file`, whose path in its checkpoint is `name`. Raises OSError."""
-    path = name or "checkpoint.ckpt"
+def plan_file(
+    file: PacedFile, name: str, pause: Callable[[], None] = lambda: None, *, entry: str = ""
+) -> FilePlan:
+    """Checks the structure of `file`, whose path in its checkpoint is `name`. Raises OSError.
+
+    `name` is empty where the file is the checkpoint, whose name is `entry` then.
+    """
+    path = name or (entry if entry.endswith(".safetensors") else "checkpoint.ckpt")
     if path.endswith(".safetensors"):
         return plan_safetensors(file, name)
     if path.endswith(TENSOR_SUFFIXES):

@@ -16,12 +16,14 @@ from random import Random
 import pytest
 
 from trainwarden_exporter.checkpoints.damages import DamageKind
+from trainwarden_exporter.checkpoints.entry_check import EntryCheck, stat_files
 from trainwarden_exporter.checkpoints.paced_reader import UnlimitedRate
 from trainwarden_exporter.checkpoints.proofs import CheckpointProof, ProofSnapshot
 from trainwarden_exporter.checkpoints.prover import CheckpointProver, open_proofs
 from trainwarden_exporter.checkpoints.scanner import CheckpointScanner
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.run_specs import checkpoint_specs
+from trainwarden_exporter.step_dirs.filesystem import FileSystem
 
 ITEMS = 4096
 
@@ -62,6 +64,23 @@ def torch_file(path: Path, *tensors: bytes, more: bytes = b"") -> None:
 
 
 NAN = float("nan")
+
+
+@pytest.mark.parametrize(("value", "kinds"), [(1.0, set()), (float("nan"), {"not_finite"})])
+def test_a_checkpoint_of_one_safetensors_file_is_read_as_one(
+    tmp_path: Path, value: float, kinds: set[str]
+) -> None:
+    path = tmp_path / "step-10.safetensors"
+    weights = array("f", [0.5] * 2000 + [value])
+    path.write_bytes(safetensors({"w": weights.tobytes(), "bias": bytes(512)}))
+    files = stat_files(FileSystem(), str(path))
+    assert files is not None
+    check = EntryCheck(str(path), files, UnlimitedRate(), lambda: None)
+    for _ in check.steps():
+        pass
+    assert {one.kind for one in check.record.damages} == kinds
+
+
 SIZE = len(safetensors({"w": numbers(0), "bias": bytes(512)}))
 
 
