@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
 from typing import Self
@@ -14,8 +14,15 @@ from typing import Self
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.processes.config import RunWorkers
 from trainwarden_exporter.processes.matching import ProcessTree, WorkerKey
+from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_exporter.processes.stacks.members import find_members
-from trainwarden_exporter.processes.stacks.model import Activity, Diagnosis, Movement, Stacks
+from trainwarden_exporter.processes.stacks.model import (
+    Activity,
+    Diagnosis,
+    Finding,
+    Movement,
+    Stacks,
+)
 from trainwarden_exporter.processes.stacks.py_spy import read_stacks
 from trainwarden_exporter.processes.stacks.sampler import LOOK_SECONDS, ReadStacks, RunSampler
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller, BackgroundPollers
@@ -89,6 +96,14 @@ class StackReport:
     """When the run was last found moving in this silence."""
     at_prompt: frozenset[str] = frozenset()
     """The workers that wait for an operator, as far as anything was seen since."""
+    slept_at: Mapping[Identity, float] = field(default_factory=dict)
+    """When each process was last found asleep, if nothing else was seen of it since."""
+
+    def activity(self, one: Finding) -> Activity:
+        """Returns what a process does; of a stack that could not be read, what it did before."""
+        slept_at = self.slept_at.get(one.member.identity, -math.inf)
+        unread = one.activity is Activity.UNKNOWN
+        return Activity.SLEEP if unread and self.at - slept_at < MOVED_SECONDS else one.activity
 
     def has_moved(self, now: float) -> bool:
         return self.moved_at is not None and now - self.moved_at < MOVED_SECONDS
@@ -242,6 +257,7 @@ class StacksCollector(Collector):
             stuck_since=(before.stuck_since or began) if stuck else None,
             moved_at=began if moves else before.moved_at,
             at_prompt=workers_at_prompt(diagnosis, before),
+            slept_at=last_sleeps(diagnosis, before, began),
         )
 
 
@@ -256,13 +272,21 @@ def workers_at_prompt(diagnosis: Diagnosis, before: StackReport) -> frozenset[st
     return frozenset(unseen | {one for one, activity in doing if activity is Activity.PROMPT})
 
 
+def last_sleeps(diagnosis: Diagnosis, before: StackReport, now: float) -> Mapping[Identity, float]:
+    """Returns when processes were last found asleep, after those of the report `before`."""
+    doing = {one.member.identity: one.activity for one in diagnosis.findings}
+    asleep = {one: now for one, activity in doing.items() if activity is Activity.SLEEP}
+    unread = {one for one, activity in doing.items() if activity is Activity.UNKNOWN}
+    return asleep | {one: at for one, at in before.slept_at.items() if one in unread}
+
+
 def report_samples(report: StackReport, now: float) -> Iterator[Sample]:
     """Yields the samples of a run whose silence is suspicious, at `now` (Unix seconds)."""
     run, diagnosis = report.run, report.diagnosis
     for movement in Movement:
         yield MOVEMENT, (run, movement), movement is report.movement(now)
     yield STUCK_SINCE, (run,), report.stuck_since
-    counts = Counter((one.member.key.worker, one.activity) for one in diagnosis.findings)
+    counts = Counter((one.member.key.worker, report.activity(one)) for one in diagnosis.findings)
     for worker in report.at_prompt:
         counts.setdefault((worker, Activity.PROMPT), 1)
     for (worker, activity), count in counts.items():

@@ -15,9 +15,11 @@ from tests.waiting import until
 from trainwarden_exporter.collectors.stacks import (
     CHAIN,
     MOVED_SECONDS,
+    PROCESSES,
     STALE_SECONDS,
     StackReport,
     StacksCollector,
+    last_sleeps,
     report_samples,
     workers_at_prompt,
 )
@@ -228,6 +230,28 @@ def test_only_what_is_seen_ends_a_wait_for_an_operator(
     )
     diagnosis = Diagnosis(Movement.UNKNOWN, findings)
     assert workers_at_prompt(diagnosis, before) == at_prompt
+
+
+def test_a_stack_that_could_not_be_read_ends_no_sleep() -> None:
+    """A sample fails now and then, and three in a row must be read."""
+
+    def looked(before: StackReport, at: float, activity: Activity) -> StackReport:
+        one = Finding(Member(KEY, "trainer", Identity(7, 1), 1, is_trainer=True), activity)
+        seen = Diagnosis(Movement.UNKNOWN, (one,))
+        return replace(before, at=at, diagnosis=seen, slept_at=last_sleeps(seen, before, at))
+
+    def doing(report: StackReport) -> str:
+        samples = report_samples(report, report.at)
+        (found,) = (labels[-1] for metric, labels, _ in samples if metric is PROCESSES)
+        return found
+
+    new = StackReport("night", 0, 5.0, Diagnosis(Movement.UNKNOWN))
+    assert doing(looked(new, 10, Activity.UNKNOWN)) == "unknown"
+    asleep = looked(new, 10, Activity.SLEEP)
+    unread = looked(looked(asleep, 15, Activity.UNKNOWN), 20, Activity.UNKNOWN)
+    assert doing(unread) == "sleep"
+    assert doing(looked(unread, 10 + MOVED_SECONDS, Activity.UNKNOWN)) == "unknown"
+    assert doing(looked(looked(unread, 25, Activity.QUEUE), 30, Activity.UNKNOWN)) == "unknown"
 
 
 def test_what_moved_in_the_round_before_moves() -> None:
