@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -666,6 +667,19 @@ def test_a_run_whose_stacks_move_has_the_time_of_an_evaluation(tmp_path: Path) -
     assert scene.decide(stalled).reason == "restart"
     scene.run = replace(silent, moving=False)
     assert scene.decide(stalled).reason == "restart"
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"), [(3600, "wait moving"), (2900, "act restart"), (math.inf, "act restart")]
+)
+def test_a_run_that_is_awake_has_that_time_only_where_its_pace_is_known(
+    tmp_path: Path, limit: float, text: str
+) -> None:
+    """One that polls for ever is awake, too."""
+    scene = Scene(tmp_path)
+    stalled = incident(remediation="restart_stalled_run", worker="")
+    scene.run = replace(STANDING, awake=True, progress_at=NOW - 3000, restart_limit=limit)
+    assert scene.decide(stalled).text == text
 
 
 def test_a_run_whose_processes_are_stopped_is_left_to_its_operator(tmp_path: Path) -> None:

@@ -61,6 +61,43 @@ def test_a_futex_may_wait_for_what_a_compiled_program_computes(
     assert look_around(waits, (), tmp_path).may_end is may_end
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers of its system calls")
+@pytest.mark.parametrize(
+    ("listed", "may_end"), [("other", False), ("semaphore", True), ("not a folder", True)]
+)
+def test_a_futex_of_a_file_that_has_a_name_may_be_anybodys(
+    tmp_path: Path, listed: str, *, may_end: bool
+) -> None:
+    """Also behind a mapped file whose name has separators of lines, which the kernel keeps."""
+    shared = tmp_path / "5/root/dev/shm"
+    (tmp_path / "5/task/5").mkdir(parents=True)
+    shared.parent.mkdir(parents=True)
+    inode = 0
+    if listed == "not a folder":
+        shared.write_text("")
+    else:
+        shared.mkdir()
+        (shared / listed).write_text("")
+        inode = (shared / listed).stat().st_ino if listed == "semaphore" else 0
+    odd = "6f0-6f1 r--p 0 fe:00 9 /data/a\x0bb\u2028c\n"
+    (tmp_path / "5/maps").write_text(f"{odd}7f0-7f1 rw-s 0 00:1b {inode} /dev/shm/x (deleted)\n")
+    (tmp_path / "5/syscall").write_text("202 0x7f0 0x109 0x0 0x0 0x0 0xffffffff 0x7ff 0x7f0")
+    waits = Finding(MEMBER, Activity.LOCK, "futex_do_wait")
+
+    assert look_around(waits, (), tmp_path).may_end is may_end
+
+
+@pytest.mark.parametrize(("is_python", "may_end"), [(True, True), (False, False)])
+def test_a_program_of_go_that_handles_all_signals_has_no_alarm(
+    tmp_path: Path, *, is_python: bool, may_end: bool
+) -> None:
+    (tmp_path / "5/task/5").mkdir(parents=True)
+    (tmp_path / "5/status").write_text("Name:\tx\nSigCgt:\tfffffffd7fc1feff\n")
+    waits = Finding(MEMBER, Activity.QUEUE, stacks=Stacks(is_python=is_python))
+
+    assert look_around(waits, (), tmp_path).may_end is may_end
+
+
 @pytest.mark.parametrize(
     ("activity", "detail"),
     [(Activity.QUEUE, "get (queue.py)"), (Activity.LOCK, "join (threading.py)")],
