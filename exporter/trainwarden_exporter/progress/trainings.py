@@ -61,11 +61,9 @@ def with_draw(
     since = state.attempt.since
     if event.total != training_total and state.steps:
         since = max(since, state.steps[-1].timestamp)
-    if event.total is None or not event.dated or event.timestamp < since:
+    count = _current_count(state, event, since)
+    if count is None:
         return state, None
-    count = find_count(state, event) or Count(event.source, event.total, began=event.timestamp)
-    if count.began < since:  # the training went on between
-        count = replace(count, began=event.timestamp, drawn=(), made=0, in_turn=False)
     moves = event.step not in count.drawn
     before = count.drawn[-1] if count.drawn else event.step
     drawn = (*(one for one in count.drawn if one != event.step), event.step)[-MAX_EQUAL_BARS:]
@@ -81,14 +79,21 @@ def with_highest(state: RunProgress, event: StepReported) -> tuple[RunProgress, 
     Bars that are drawn in turn, and gauges that go up and down, count on no further.
     """
     since = max(state.attempt.since, state.steps[-1].timestamp if state.steps else 0.0)
-    if event.total is None or not event.dated or event.timestamp < since:
-        return state, False
-    count = find_count(state, event)
-    if count is None or count.began < since:  # the training went on between
-        count = Count(event.source, event.total, began=event.timestamp)
-    if event.step <= max(count.drawn, default=-1):
+    count = _current_count(state, event, since)
+    if count is None or event.step <= max(count.drawn, default=-1):
         return state, False
     return _with_count(state, replace(count, drawn=(event.step,))), True
+
+
+def _current_count(state: RunProgress, event: StepReported, since: float) -> Count | None:
+    """Returns the count of `event` since `since`; None if the event is older, or counts nothing."""
+    if event.total is None or not event.dated or event.timestamp < since:
+        return None
+    count = find_count(state, event) or Count(event.source, event.total, began=event.timestamp)
+    if count.began >= since:
+        return count
+    # the training went on between
+    return replace(count, began=event.timestamp, drawn=(), made=0, in_turn=False)
 
 
 def _with_count(state: RunProgress, count: Count) -> RunProgress:

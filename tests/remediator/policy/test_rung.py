@@ -675,7 +675,7 @@ def test_a_run_whose_stacks_move_has_the_time_of_an_evaluation(tmp_path: Path) -
 def test_a_run_that_is_awake_has_that_time_only_where_its_pace_is_known(
     tmp_path: Path, limit: float, text: str
 ) -> None:
-    """One that polls for ever is awake, too."""
+    """A run that polls for ever is awake, too."""
     scene = Scene(tmp_path)
     stalled = incident(remediation="restart_stalled_run", worker="")
     scene.run = replace(STANDING, awake=True, progress_at=NOW - 3000, restart_limit=limit)
