@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
-from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_remediator.config.notifications import (
     LASTING,
     URGENT,
@@ -18,12 +16,7 @@ from trainwarden_remediator.config.notifications import (
     Receiver,
 )
 from trainwarden_remediator.journal.database import JournalFile
-from trainwarden_remediator.journal.evidence_text import (
-    FaultFacts,
-    fault_facts,
-    parse_evidence,
-    proved_wait,
-)
+from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import (
     EVENTS,
     Event,
@@ -34,11 +27,11 @@ from trainwarden_remediator.journal.rows import (
 from trainwarden_remediator.model import (
     BLOCKED_SECONDS,
     BLOCKING,
-    GIVEN_UP,
     NEEDS_OPERATOR,
     Decision,
     Verdict,
 )
+from trainwarden_remediator.notify.incident_facts import read_attempts, read_fault
 from trainwarden_remediator.notify.messages import (
     Notification,
     deduplication_key,
@@ -53,19 +46,8 @@ oldest are dropped."""
 EVIDENCE_SECONDS = 3.0
 """How long a notification waits for the evidence of its incident, which takes up to two seconds."""
 
-EARLIER_SECONDS, MAX_EARLIER = 3600.0, 8
-"""How long before an alert evidence still counts, in which its cause was proved, and how much."""
-
 EVENTS_PER_BATCH = 500
 """The number of journal events to process in one step."""
-
-_EARLIER = (
-    "JOIN incident ON incident.id = incident,"
-    " (SELECT run, worker, remediation, starts_at FROM incident WHERE id = ?) AS own"
-    " WHERE own.run != '' AND incident.run = own.run AND incident.worker = own.worker"
-    " AND incident.remediation = own.remediation"
-)
-"""Selects the evidence and the actions that are also about the fault of an incident."""
 
 _OPPOSITES = {"unhandled": "unhandled_ended", "unhandled_ended": "unhandled"}
 
@@ -76,10 +58,11 @@ _STATE = (
     " ELSE NOT EXISTS (SELECT 1 FROM action WHERE incident = own.incident"
     " AND outcome = 'healed' AND outcome_at >= own.at) END AS still_true,"
     " EXISTS (SELECT 1 FROM event AS consent WHERE consent.kind = 'approved'"
-    " AND consent.incident = own.incident AND own.action IS NOT NULL) AS approved"
+    " AND consent.incident = own.incident AND own.action IS NOT NULL) AS approved,"
+    " (SELECT step FROM action WHERE id = own.action) AS step"
 )
-"""Whether a notification's own alert still fires and is as it reports, and whether an operator
-approved its action."""
+"""Whether a notification's own alert still fires and is as it reports, whether an operator approved
+its action, and the step of the run at that action."""
 
 _WITH_EVIDENCE = json.dumps(["gave_up", "held_by_alert"])
 """The calls that say what the evidence of their incident shows."""
@@ -228,24 +211,20 @@ class Outbox:
         )
         rows = [row for row in rows if row["number"] not in contradicted]
         events = [as_event(row) for row in rows]
-        attempts = self._attempts({one.incident for one in events if one.incident is not None})
-        steps = self._steps({one.action for one in events if one.action is not None})
-        urgent = {row["incident"] for row in rows if row["occasion"] in URGENT}
-        faults = self._faults(urgent - {None})
+        urgent = {row["incident"] for row in rows if row["occasion"] in URGENT} - {None}
+        faults = {incident: read_fault(self._file.read, incident) for incident in urgent}
         return tuple(
             Notification(
                 id=row["number"],
                 receiver=receiver,
                 notification_event=row["occasion"],
                 event=event,
-                attempts=tuple(
-                    attempts.get(event.incident or 0, ()) or self._earlier_attempts(event)
-                ),
+                attempts=read_attempts(self._file.read, event),
                 fault=faults.get(event.incident or 0, FaultFacts()),
                 alert_started_at=row["started"],
                 still_true=bool(row["still_true"]),
                 approved=bool(row["approved"]),
-                step=steps.get(event.action or 0),
+                step=row["step"],
             )
             for row, event in zip(rows, events, strict=True)
         )
@@ -338,63 +317,3 @@ class Outbox:
             ).fetchone()
             if row is not None and result != "nobody":
                 increment_counter(db, "notifications", [row["receiver"], result])
-
-    def _attempts(self, incidents: Collection[int]) -> Mapping[int, Sequence[tuple[str, str]]]:
-        rows = self._file.read(
-            "SELECT coalesce(part_of, incident.id) AS incident, kind, outcome FROM action"
-            " JOIN incident ON incident.id = incident WHERE outcome IS NOT NULL"
-            " AND kind != 'notify' AND coalesce(part_of, incident.id)"
-            " IN (SELECT value FROM json_each(?)) ORDER BY action.id",
-            (json.dumps(sorted(incidents)),),
-        )
-        found: dict[int, list[tuple[str, str]]] = defaultdict(list)
-        for row in rows:
-            found[row["incident"]].append((row["kind"], row["outcome"]))
-        return found
-
-    def _faults(self, incidents: Collection[int]) -> Mapping[int, FaultFacts]:
-        """Returns what the newest evidence of each of these incidents shows."""
-        rows = self._file.read(
-            "SELECT coalesce(part_of, incident.id) AS outage, max(evidence.id), content"
-            " FROM evidence JOIN incident ON incident.id = incident"
-            " WHERE coalesce(part_of, incident.id) IN (SELECT value FROM json_each(?))"
-            " GROUP BY outage",
-            (json.dumps(sorted(incidents)),),
-        )
-        found = {row["outage"]: fault_facts(parse_evidence(row["content"])) for row in rows}
-        return {
-            outage: fault if fault.cause else replace(fault, cause=self._earlier_wait(outage))
-            for outage, fault in found.items()
-        }
-
-    def _earlier_wait(self, outage: int) -> str:
-        """Returns for what the stuck run of an incident waited before its last restarts, or ""."""
-        rows = self._file.read(
-            f"SELECT at, content FROM evidence {_EARLIER} AND kind != 'end'"  # noqa: S608 - constant
-            " AND at > own.starts_at - ? ORDER BY evidence.id DESC LIMIT ?",
-            (outage, EARLIER_SECONDS, MAX_EARLIER),
-        )
-        waits = ((proved_wait(parse_evidence(row["content"])), row["at"]) for row in rows)
-        return next((f"{wait} (seen {format_time(at)})" for wait, at in waits if wait), "")
-
-    def _earlier_attempts(self, event: Event) -> Sequence[tuple[str, str]]:
-        """Returns the attempts on alerts before, which have used up those of an incident."""
-        if event.facts.get("reason") not in GIVEN_UP:
-            return ()
-        rows = self._file.read(
-            # Only a constant is formatted into the query.
-            f"SELECT action.kind, outcome FROM action {_EARLIER}"  # noqa: S608
-            " AND action.kind != 'notify'"
-            " AND outcome IS NOT NULL AND intent_at BETWEEN own.starts_at - ? AND ?"
-            " ORDER BY action.id",
-            (event.incident, EARLIER_SECONDS, event.at),
-        )
-        return [(row["kind"], f"{row['outcome']} in the hour before") for row in rows]
-
-    def _steps(self, actions: Collection[int]) -> Mapping[int, float | None]:
-        """Returns the step of the run at each action."""
-        rows = self._file.read(
-            "SELECT id, step FROM action WHERE id IN (SELECT value FROM json_each(?))",
-            (json.dumps(sorted(actions)),),
-        )
-        return {row["id"]: row["step"] for row in rows}
