@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainwarden_exporter.processes.accounts import find_uid
-from trainwarden_exporter.processes.listening_ports import parse_address
+from trainwarden_exporter.processes.listening_ports import (
+    LISTENING,
+    parse_endpoint,
+    parse_sockets,
+)
 from trainwarden_exporter.processes.procfs import account_name
 from trainwarden_remediator.exceptions import ObservationError
 
@@ -66,19 +69,16 @@ def _own_addresses(host: str, port: int) -> Iterator[_Address]:
 
 
 def _listening_uids(port: int, addresses: set[_Address], tables: Iterable[Path]) -> set[int]:
-    row = re.compile(
-        rb"^ *\d+: ([0-9A-F]+):%04X [0-9A-F]+:[0-9A-F]{4} 0A(?: \S+){3} +(\d+) " % port,
-        re.MULTILINE,
-    )
     uids = set()
     for table in tables:
         try:
-            content = table.read_bytes()
+            content = table.read_text(encoding="ascii", errors="replace")
         except OSError:  # without IPv6 there is no tcp6
             continue
-        for text, uid in row.findall(content):
-            address = ipaddress.ip_address(parse_address(text.decode()))
+        for one in parse_sockets(content, LISTENING):
+            host, listening = parse_endpoint(one.local)
+            address = ipaddress.ip_address(host)
             address = getattr(address, "ipv4_mapped", None) or address
-            if address.is_unspecified or address in addresses:
-                uids.add(int(uid))
+            if listening == port and (address.is_unspecified or address in addresses):
+                uids.add(one.uid)
     return uids

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainwarden_exporter.processes.listening_ports import (
-    parse_address,
+    CONNECTED,
+    parse_endpoint,
+    parse_sockets,
     read_table,
     socket_inodes,
 )
@@ -30,8 +32,6 @@ from trainwarden_exporter.runtime.formatting import on_one_line
 
 MAX_FAR_ENDS = 8
 UNKNOWN = FarEnd("a process that is not known")
-_CONNECTED = ("01", "02")  # TCP_ESTABLISHED and TCP_SYN_SENT in include/net/tcp_states.h
-_FIELDS = 10
 _LOCK = re.compile(r"(\d+): (-> )?\S+ +\S+ +\S+ +(\d+) ")
 
 
@@ -53,12 +53,11 @@ def parse_connections(text: str) -> dict[int, Connection]:
 
     A connection that no process has accepted yet has the inode 0, and is left out.
     """
-    found = {}
-    for line in text.splitlines()[1:]:
-        fields = line.split()
-        if len(fields) >= _FIELDS and fields[3] in _CONNECTED and fields[9] != "0":
-            found[int(fields[9])] = Connection(_endpoint(fields[1]), _endpoint(fields[2]))
-    return found
+    return {
+        one.inode: Connection(_endpoint(one.local), _endpoint(one.remote))
+        for one in parse_sockets(text, CONNECTED)
+        if one.inode
+    }
 
 
 def find_servers(
@@ -226,7 +225,5 @@ def _link(path: str) -> str:
 
 
 def _endpoint(text: str) -> Address:
-    host, _, port = text.partition(":")
-    address = ipaddress.ip_address(parse_address(host))
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return Address(str(mapped or address), int(port, 16))
+    host, port = parse_endpoint(text)
+    return Address(str(getattr(ipaddress.ip_address(host), "ipv4_mapped", None) or host), port)
