@@ -8,10 +8,10 @@ from typing import Any
 from trainwarden_exporter.webserver.markdown import plain_text
 from trainwarden_remediator.report.causes import likely_causes
 from trainwarden_remediator.report.fault import downtime
+from trainwarden_remediator.report.host_now import first_to_act, host_now
 from trainwarden_remediator.report.markdown import TimeFormat
 from trainwarden_remediator.report.model import ActionRecord, AlertRecord, IncidentRecord
 from trainwarden_remediator.report.nightly import Nights
-from trainwarden_remediator.report.now_section import alert_views, first_to_act
 from trainwarden_remediator.report.opening import format_period, opening
 from trainwarden_remediator.report.summary import headline
 
@@ -22,8 +22,7 @@ def nights_json(nights: Nights) -> Mapping[str, Any]:
     if nights.current is not None:
         current, incidents = nights.current, nights.incidents
         period = format_period(nights.now - nights.since)
-        views = alert_views(current, incidents, nights.now)
-        who, how = first_to_act(current, incidents, views, nights.now)
+        who, how = first_to_act(host_now(current, incidents, nights.now))
         found["summary"] = plain_text(opening(current.exporter, incidents, period))
         found |= {"who_acts": who, "how": plain_text(how)}
     return found | {"incidents": [incident_json(one) for one in nights.incidents]}

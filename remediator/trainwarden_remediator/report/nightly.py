@@ -15,6 +15,7 @@ from trainwarden_remediator.evidence.collector import relevant_facts
 from trainwarden_remediator.exceptions import JournalError, NoIncidentError
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.report.current_state import CurrentState
+from trainwarden_remediator.report.host_now import host_now
 from trainwarden_remediator.report.incident import ReportStyle, render_healed, render_incident
 from trainwarden_remediator.report.loader import (
     created_at,
@@ -26,7 +27,7 @@ from trainwarden_remediator.report.loader import (
 )
 from trainwarden_remediator.report.markdown import bullets, code, format_elapsed, table, text
 from trainwarden_remediator.report.model import EvidenceRecord, IncidentRecord
-from trainwarden_remediator.report.now_section import alert_views, now_section
+from trainwarden_remediator.report.now_section import now_section
 from trainwarden_remediator.report.opening import format_period, opening
 from trainwarden_remediator.report.summary import HeadlineState, headline
 
@@ -186,7 +187,8 @@ def report_nights(
     if found.is_new:
         period = f"Since {style.times.full(found.since)}, when the journal of this stack begins"
     first = opening(found.current.exporter, found.incidents, period)
-    return f"# {first}\n\n{now_section(found.current, found.incidents, style, now)}\n\n{nights}"
+    host = host_now(found.current, found.incidents, now)
+    return f"# {first}\n\n{now_section(host, style)}\n\n{nights}"
 
 
 def read_nights(
@@ -202,7 +204,7 @@ def read_nights(
     if current is not None and isinstance(current.exporter, ExporterState):
         incidents = tuple(_with_present(one, current.exporter, now) for one in incidents)
     if current is not None:
-        views = alert_views(current, incidents, now) or ()
+        views = host_now(current, incidents, now).views or ()
         yours = {one.alert.fingerprint for one in views if one.who == YOU}
         incidents = tuple(_with_operator(one, yours) for one in incidents)
     is_new = since < created < now

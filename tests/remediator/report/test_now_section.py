@@ -46,10 +46,10 @@ from trainwarden_remediator.report.current_state import (
     read_current_state,
     running_remediator,
 )
+from trainwarden_remediator.report.host_now import stands_still
 from trainwarden_remediator.report.incident import ReportStyle
 from trainwarden_remediator.report.markdown import TimeFormat
 from trainwarden_remediator.report.nightly import report_nights
-from trainwarden_remediator.report.now_section import stands_still
 from trainwarden_remediator.runtime.clock import WallClock
 
 STYLE = ReportStyle(TimeFormat(UTC))

@@ -1,0 +1,131 @@
+"""The section of a night's report on what an operator has to do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.runtime.redaction import redact
+from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU, urgency
+from trainwarden_exporter.webserver.runbooks import (
+    ALERTMANAGER,
+    ALERTMANAGER_STEP,
+    first_step,
+    with_finite_step,
+)
+from trainwarden_remediator.alertmanager.webhook_payload import Alert
+from trainwarden_remediator.model import GIVEN_UP, STALL
+from trainwarden_remediator.observation.model import ExporterState
+from trainwarden_remediator.policy.alert_handling import AlertView, with_own_step
+from trainwarden_remediator.policy.failing_starts import (
+    FAILING,
+    REPEATED,
+    failed_restarts,
+    mending,
+)
+from trainwarden_remediator.policy.halts import is_halted
+from trainwarden_remediator.report.host_now import HostNow, has_stalled, is_lost
+from trainwarden_remediator.report.incident import runbook_link
+from trainwarden_remediator.report.markdown import code, text
+from trainwarden_remediator.report.model import IncidentRecord
+from trainwarden_remediator.report.refused_runs import refused_runs
+
+
+def describe_todo(host: HostNow) -> Iterator[str]:
+    """Yields a line for each thing that an operator has to do."""
+    current, incidents, situation = host.current, host.incidents, host.situation
+    views = host.views or ()
+    refused = refused_runs(current, incidents, situation)
+    mended = {**_mending(host, views), **refused}
+    for key, step in mended.items():
+        yield f"{code('/'.join(key))}: {text(step)}"
+    others = (one for one in incidents if (one.run, one.worker) not in mended)
+    for one in (one for one in others if is_lost(one)):
+        subject = f"{text(one.alert)} on {code(one.name)}"
+        yield f"Incident {one.id}, {subject}: an operator is needed."
+    parts = (one.alerts for one in incidents if (one.run, one.worker) in refused)
+    refusing = {part.incident.id for own in parts for part in own}
+    if isinstance(current.exporter, ExporterState):
+        yield from _stalls(host, current.exporter, views)
+        yield from _missing_workers(host, current.exporter, views)
+    for view in (one for one in with_own_step(views) if urgency(one.who) < urgency(REMEDIATOR)):
+        key = WorkerKey(view.alert.run, view.alert.worker)
+        own = mended if view.alert.name in FAILING else refused
+        shown = key in own or view.incident in refusing
+        if not shown and not is_halted(view.alert, situation.halted):
+            yield _first_step(view, current.exporter)
+    if current.situation.holds:
+        yield f"Run {code('trainwarden resume')} when the work is done."
+    if isinstance(current.alerts, str):
+        yield f"{ALERTMANAGER}: {text(ALERTMANAGER_STEP)}"
+    if isinstance(current.exporter, str):
+        yield "Restore the monitoring: the exporter does not answer."
+
+
+def _stalls(host: HostNow, exporter: ExporterState, views: Sequence[AlertView]) -> Iterator[str]:
+    """Yields a line for each run that stands still, that nobody restarts and no alert reports.
+
+    An alert that nobody needs to act on reports no standstill, unless it is that of the stall.
+    """
+    reported = {one.alert.run for one in views if one.who != NOBODY or one.alert.name == STALL}
+    situation = host.situation
+    halted = {one.alert.run for one in views if is_halted(one.alert, situation.halted)}
+    for name, run in exporter.runs.items():
+        yours = has_stalled(run, host.now) and situation.stall_handling(name)[0] == YOU
+        if name in situation.halted and (yours or name in halted):
+            yield f"{code(name)}: {text(situation.halted[name])}."
+        elif yours and name not in reported:
+            stacks = code(f"trainwarden stacks {name}")
+            yield f"Find out why {code(name)} stands still: {stacks} names the process that waits."
+
+
+def _first_step(view: AlertView, exporter: ExporterState | str) -> str:
+    alert = view.alert
+    run = exporter.runs.get(alert.run) if isinstance(exporter, ExporterState) else None
+    until = None if run is None else run.loss_finite_until
+    runbook = runbook_link(alert.name, alert.annotations) or "no runbook"
+    first = text(with_finite_step(first_step(alert.name, view.step_labels), until))
+    return f"{text(alert.name)}{on_subject(alert)}: {first} ({runbook})".replace(":  (", ": (")
+
+
+def _mending(host: HostNow, views: Sequence[AlertView]) -> Mapping[WorkerKey, str]:
+    """Returns what is to be done about each worker that fails at each start."""
+    found: dict[WorkerKey, str] = {}
+    actions, known = host.situation.actions, host.current.announced
+    for view in views:
+        key = WorkerKey(view.alert.run, view.alert.worker)
+        often = len(failed_restarts(key, actions, known)) >= REPEATED
+        often = often and view.who != NOBODY
+        if often or urgency(view.who) < urgency(REMEDIATOR):
+            faults = (one.fault.error for one in host.incidents if (one.run, one.worker) == key)
+            error = redact(next((one for one in faults if one), ""))
+            if step := mending(view.alert, actions, known, error, who_acts=view.who):
+                found.setdefault(key, step)
+    return found
+
+
+def _missing_workers(
+    host: HostNow, exporter: ExporterState, views: Sequence[AlertView]
+) -> Iterator[str]:
+    """Yields a line for each worker that is gone, that nobody starts and no alert reports."""
+    known = {(one.alert.run, one.alert.worker) for one in views}
+    for key, worker in exporter.workers.items():
+        who, _ = host.situation.before_alert(key)
+        nobody = who == YOU or _was_given_up(key, host.incidents)
+        if worker.missing and key not in known and nobody:
+            yield (
+                f"{code('/'.join(key))} is not running, and nobody starts it again: read the last "
+                "lines of its log, and start it."
+            )
+
+
+def _was_given_up(key: WorkerKey, incidents: Sequence[IncidentRecord]) -> bool:
+    """Whether the newest incident of a worker was abandoned."""
+    of_worker = [one for one in incidents if (one.run, one.worker) == key]
+    return bool(of_worker) and of_worker[-1].closed in GIVEN_UP
+
+
+def on_subject(alert: Alert) -> str:
+    """Returns ` on RUN/WORKER`, or ` on the host`."""
+    name = "/".join(part for part in (alert.run, alert.worker) if part)
+    return f" on {code(name)}" if name else " on the host"
