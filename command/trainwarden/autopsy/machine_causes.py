@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainwarden.autopsy import findings as seen
+from trainwarden.autopsy import machine_findings as seen
 from trainwarden.autopsy.cause import Cause
 from trainwarden.autopsy.signs import FINISHED, Sign, any_time, first_of, lines
 from trainwarden_exporter.frameworks.base import bullet_points

@@ -49,7 +49,6 @@ TAIL_BYTES = 4 << 20
 _LINES_BACK = 40
 """Lines above a line without a time in which its time is sought."""
 _EDGE_LINES = 200
-_LIVE_PHASES = (None, Phase.TRAINING, Phase.STARTING)
 _CODES = ("exit_status", "exit_code", "xid")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainwarden.autopsy import findings as seen
+from trainwarden.autopsy import machine_findings as machine
 from trainwarden.autopsy.cause import Cause
 from trainwarden.autopsy.signs import FINISHED, Sign, absent, any_time, first_of, lines
 from trainwarden_exporter.frameworks.base import bullet_points
@@ -293,8 +294,8 @@ RUN_CAUSES: tuple[Cause, ...] = (
         (
             Sign(4, seen.ended_silently, key=True),
             Sign(-4, seen.loop_explains),
-            Sign(-3, seen.reboot_at_end),
-            Sign(-3, seen.reboot_of_this_host),
+            Sign(-3, machine.reboot_at_end),
+            Sign(-3, machine.reboot_of_this_host),
             Sign(-2, seen.silence),
         ),
         bullet_points("""
