@@ -15,12 +15,13 @@ from trainwarden_exporter.gpu.model import NO_GPU, GpuKey, GpuReading
 from trainwarden_exporter.gpu.system_services import is_system_service
 from trainwarden_exporter.processes.accounts import RunAccounts
 from trainwarden_exporter.processes.ancestry import parent
-from trainwarden_exporter.processes.matching import ProcessTree, WorkerKey, read_own_pid
+from trainwarden_exporter.processes.matching import ProcessTree, WorkerKey
 from trainwarden_exporter.processes.procfs import (
     PROC,
     Identity,
     Process,
     read_command_line,
+    read_own_pid,
     read_owner,
     read_process,
     read_uid,

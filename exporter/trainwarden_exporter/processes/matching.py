@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import operator
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -20,6 +19,7 @@ from trainwarden_exporter.processes.procfs import (
     Identity,
     Process,
     read_command_line,
+    read_own_pid,
     read_process,
     read_uid,
 )
@@ -28,7 +28,7 @@ from trainwarden_exporter.processes.selector import ProcessAttributes, Selector,
 from trainwarden_exporter.processes.start_times import boot_seconds, start_timestamp
 from trainwarden_exporter.processes.worker_shells import WorkerShell, parse_worker_shell
 
-__all__ = ["Matcher", "ProcessTree", "Selector", "WorkerKey", "read_own_pid"]
+__all__ = ["Matcher", "ProcessTree", "Selector", "WorkerKey"]
 log = logging.getLogger(__name__)
 
 
@@ -360,14 +360,6 @@ def _unplaced_ancestors(
         step = parent(step, processes)
     above = _OUTSIDE if step is None else positions.get(step.pid, _OUTSIDE)
     return above, path[::-1]
-
-
-def read_own_pid(root: Path = PROC) -> int:
-    """The pid of this process as the /proc at `root` counts, which may be another namespace's."""
-    try:
-        return int(str((root / "self").readlink()))
-    except (OSError, ValueError):
-        return os.getpid()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 
-from trainwarden_exporter.processes.matching import WorkerKey, read_own_pid
-from trainwarden_exporter.processes.procfs import PROC, list_pids, read_command_line
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import PROC, list_pids, read_command_line, read_own_pid
 from trainwarden_exporter.processes.selector import Selector
 
 SEARCH_INTERVAL = 60.0

@@ -237,6 +237,14 @@ def is_own_proc(root: Path) -> bool:
         return False
 
 
+def read_own_pid(root: Path = PROC) -> int:
+    """The pid of this process as the /proc at `root` counts, which may be another namespace's."""
+    try:
+        return int(str((root / "self").readlink()))
+    except (OSError, ValueError):
+        return os.getpid()
+
+
 def read_text(path: str) -> str | None:
     """Returns the text of any other file of a process."""
     data = _read(path)
