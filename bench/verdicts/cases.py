@@ -19,11 +19,12 @@ from verdicts.settling import settle
 from verdicts.shapes import FRAMEWORK_NAMES, Shape, draw
 from verdicts.table_box import BOX_FAULTS
 from verdicts.table_healthy import NIGHTS
+from verdicts.table_own import OWN_FAULTS
 from verdicts.table_parts import PART_FAULTS
 from verdicts.table_run import RUN_FAULTS
 from verdicts.table_servers import SERVER_FAULTS
 
-FAULTS: tuple[Fault, ...] = (*RUN_FAULTS, *SERVER_FAULTS, *PART_FAULTS, *BOX_FAULTS)
+FAULTS: tuple[Fault, ...] = RUN_FAULTS + SERVER_FAULTS + PART_FAULTS + BOX_FAULTS + OWN_FAULTS
 QUIET = (300.0, 900.0)
 """Seconds of scrapes before something happens."""
 SLACK = 900.0

@@ -1,4 +1,4 @@
-"""The faults of the host and of Trainwarden itself, and the required alerts."""
+"""The faults of the host, and the required alerts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ from collections.abc import Callable, Mapping
 
 from verdicts.faults import CONSEQUENCES, Expected, Fault, Happens
 from verdicts.faults_box import (
-    breaker_opens,
-    collector_fails,
-    config_refused,
-    configs_differ,
     copies_end,
     disk_full,
     disk_nearly_full,
@@ -17,9 +13,7 @@ from verdicts.faults_box import (
     disk_slow,
     driver_fails,
     ecc,
-    exporter_dies,
     few_inodes,
-    goes_blind,
     gpu_exclusive,
     gpu_full,
     gpu_held,
@@ -32,20 +26,12 @@ from verdicts.faults_box import (
     memory_floor,
     no_inodes,
     oom_kill,
-    person_not_reached,
     probe_fails,
     probed,
     reboot,
     reboots_again,
     remap_fails,
     remap_pending,
-    remediator_blocked,
-    remediator_deaf,
-    remediator_dies,
-    remediator_gives_up,
-    remediator_held,
-    remediator_starves,
-    scraped_seldom,
     throttled,
     watchdog,
     xid_fatal,
@@ -56,7 +42,7 @@ from verdicts.run import Run
 CALM = {"step": 20.0, "save": 20.0, "update": 2.0, "evaluation": 30.0}
 
 
-def _box(
+def host_fault(
     name: str,
     happens: Happens,
     alert: str,
@@ -69,6 +55,7 @@ def _box(
     prepare: Callable[[Run], None] | None = None,
     frameworks: tuple[str, ...] = (),
 ) -> Fault:
+    """Returns a fault for which one alert is required, for a calm run."""
     return Fault(
         name,
         happens,
@@ -85,7 +72,6 @@ def _box(
 SAVES = {"saves": True, "save_every": 300.0, "interval_configured": False}
 GPUS = {"gpus": 4}
 BUSY = {**GPUS, "inference": False, "share_of_rollouts": 0.0, "save_every": 1500.0}
-HEALS = {"remediator": True}
 NO_SAVE = {"TrainingCheckpointOverdue": "the trainer saves no checkpoint meanwhile"}
 ITS_DEVICE = {
     "TrainingGpuLost": "what has fallen off the bus is lost",
@@ -101,7 +87,7 @@ AFTER_A_BOOT = {
 SAVERS = ("areal", "verl", "torchtitan", "skyrl", "openrlhf")
 
 BOX_FAULTS: tuple[Fault, ...] = (
-    _box(
+    host_fault(
         "the host is under its memory floor",
         memory_floor,
         "TrainingMemoryFloor",
@@ -109,10 +95,10 @@ BOX_FAULTS: tuple[Fault, ...] = (
         30,
         night=3,
     ),
-    _box(
+    host_fault(
         "the kernel kills for want of memory", oom_kill, "TrainingOomKill", "warning", 30, night=3
     ),
-    _box(
+    host_fault(
         "the host reboots",
         reboot,
         "TrainingReboot",
@@ -121,7 +107,7 @@ BOX_FAULTS: tuple[Fault, ...] = (
         beside={**CONSEQUENCES, **AFTER_A_BOOT},
         night=3,
     ),
-    _box(
+    host_fault(
         "the host reboots again and again",
         reboots_again,
         "TrainingRebootLoop",
@@ -130,7 +116,7 @@ BOX_FAULTS: tuple[Fault, ...] = (
         beside={**CONSEQUENCES, **AFTER_A_BOOT, "TrainingReboot": "it tells each one"},
         night=3,
     ),
-    _box(
+    host_fault(
         "a watchdog dies",
         heartbeat_stops,
         "TrainingHeartbeatMissed",
@@ -140,7 +126,7 @@ BOX_FAULTS: tuple[Fault, ...] = (
         prepare=watchdog,
         night=3,
     ),
-    _box(
+    host_fault(
         "a disk has no room for the next checkpoint",
         disk_full,
         "TrainingDiskFilling",
@@ -151,7 +137,7 @@ BOX_FAULTS: tuple[Fault, ...] = (
         frameworks=SAVERS,
         night=1,
     ),
-    _box(
+    host_fault(
         "a disk has room for three checkpoints",
         disk_nearly_full,
         "TrainingDiskFilling",
@@ -162,7 +148,7 @@ BOX_FAULTS: tuple[Fault, ...] = (
         frameworks=SAVERS,
         night=1,
     ),
-    _box(
+    host_fault(
         "the checkpoints are no longer copied",
         copies_end,
         "TrainingCheckpointNotCopied",
@@ -171,8 +157,8 @@ BOX_FAULTS: tuple[Fault, ...] = (
         needs=SAVES,
         frameworks=SAVERS,
     ),
-    _box("a disk can hold few more files", few_inodes, "TrainingDiskInodes", "warning", 390),
-    _box(
+    host_fault("a disk can hold few more files", few_inodes, "TrainingDiskInodes", "warning", 390),
+    host_fault(
         "a disk can hold hardly any more files",
         no_inodes,
         "TrainingDiskInodes",
@@ -180,9 +166,13 @@ BOX_FAULTS: tuple[Fault, ...] = (
         90,
         beside={"TrainingDiskInodes": "the warning as well"},
     ),
-    _box("a disk is slow", disk_slow, "TrainingDiskSlow", "warning", 1300, prepare=probed, night=1),
-    _box("a disk is read-only", disk_read_only, "TrainingDiskReadOnly", "critical", 120, night=4),
-    _box(
+    host_fault(
+        "a disk is slow", disk_slow, "TrainingDiskSlow", "warning", 1300, prepare=probed, night=1
+    ),
+    host_fault(
+        "a disk is read-only", disk_read_only, "TrainingDiskReadOnly", "critical", 120, night=4
+    ),
+    host_fault(
         "a small file cannot be written",
         probe_fails,
         "TrainingDiskProbeFailing",
@@ -190,7 +180,7 @@ BOX_FAULTS: tuple[Fault, ...] = (
         720,
         prepare=probed,
     ),
-    _box(
+    host_fault(
         "the GPU driver fails",
         driver_fails,
         "TrainingGpuDriverFailing",
@@ -198,8 +188,8 @@ BOX_FAULTS: tuple[Fault, ...] = (
         90,
         needs=GPUS,
     ),
-    _box("a GPU is lost", gpu_lost, "TrainingGpuLost", "critical", 90, needs=GPUS),
-    _box(
+    host_fault("a GPU is lost", gpu_lost, "TrainingGpuLost", "critical", 90, needs=GPUS),
+    host_fault(
         "leftovers hold a GPU",
         gpu_held,
         "TrainingGpuHeldByLeftovers",
@@ -208,7 +198,7 @@ BOX_FAULTS: tuple[Fault, ...] = (
         needs=GPUS,
         night=5,
     ),
-    _box(
+    host_fault(
         "somebody works with a GPU",
         gpu_in_use,
         "TrainingGpuHeldByLeftovers",
@@ -217,7 +207,7 @@ BOX_FAULTS: tuple[Fault, ...] = (
         needs=GPUS,
         night=5,
     ),
-    _box(
+    host_fault(
         "a GPU keeps processes out",
         gpu_exclusive,
         "TrainingGpuExclusiveMode",
@@ -226,7 +216,7 @@ BOX_FAULTS: tuple[Fault, ...] = (
         needs=GPUS,
         night=5,
     ),
-    _box(
+    host_fault(
         "a GPU reports a fatal XID",
         xid_fatal,
         "TrainingGpuXid",
@@ -235,11 +225,13 @@ BOX_FAULTS: tuple[Fault, ...] = (
         beside=ITS_DEVICE,
         needs=GPUS,
     ),
-    _box("a GPU reports another XID", xid_warning, "TrainingGpuXid", "warning", 30, needs=GPUS),
-    _box(
+    host_fault(
+        "a GPU reports another XID", xid_warning, "TrainingGpuXid", "warning", 30, needs=GPUS
+    ),
+    host_fault(
         "the memory of a GPU has errors", ecc, "TrainingGpuMemoryErrors", "critical", 30, needs=GPUS
     ),
-    _box(
+    host_fault(
         "a row of a GPU cannot be replaced",
         remap_fails,
         "TrainingGpuRowRemap",
@@ -247,7 +239,7 @@ BOX_FAULTS: tuple[Fault, ...] = (
         30,
         needs=GPUS,
     ),
-    _box(
+    host_fault(
         "a row of a GPU waits for a reset",
         remap_pending,
         "TrainingGpuRowRemap",
@@ -255,7 +247,7 @@ BOX_FAULTS: tuple[Fault, ...] = (
         30,
         needs=GPUS,
     ),
-    _box(
+    host_fault(
         "a GPU is throttled",
         throttled,
         "TrainingGpuThrottled",
@@ -264,7 +256,7 @@ BOX_FAULTS: tuple[Fault, ...] = (
         needs=BUSY,
         frameworks=("torchtitan", "trl", "lightning"),
     ),
-    _box(
+    host_fault(
         "a GPU is slower than the others of its run",
         gpu_straggles,
         "TrainingGpuStraggler",
@@ -273,7 +265,7 @@ BOX_FAULTS: tuple[Fault, ...] = (
         needs=BUSY,
         frameworks=("torchtitan", "trl", "lightning"),
     ),
-    _box(
+    host_fault(
         "a GPU has a slower link than the others of its run",
         gpu_link_slow,
         "TrainingGpuLinkSlow",
@@ -282,7 +274,7 @@ BOX_FAULTS: tuple[Fault, ...] = (
         needs=BUSY,
         frameworks=("torchtitan", "trl", "lightning"),
     ),
-    _box(
+    host_fault(
         "the memory of a GPU is nearly full",
         gpu_full,
         "TrainingGpuMemoryNearlyFull",
@@ -291,7 +283,7 @@ BOX_FAULTS: tuple[Fault, ...] = (
         needs=GPUS,
         frameworks=("torchtitan", "verl", "areal"),
     ),
-    _box(
+    host_fault(
         "a run holds a GPU and does not use it",
         gpu_idle,
         "TrainingGpuIdle",
@@ -299,102 +291,5 @@ BOX_FAULTS: tuple[Fault, ...] = (
         1860,
         needs=BUSY,
         frameworks=("torchtitan", "verl"),
-    ),
-    _box(
-        "the exporter dies",
-        exporter_dies,
-        "TrainingExporterDown",
-        "critical",
-        45,
-        beside=CONSEQUENCES,
-    ),
-    _box(
-        "the exporter is scraped too seldom",
-        scraped_seldom,
-        "TrainingScrapedTooSeldom",
-        "warning",
-        200,
-    ),
-    _box("a collector fails", collector_fails, "TrainingCollectorFailing", "warning", 150),
-    _box("the exporter cannot see something", goes_blind, "TrainingWatchBlind", "warning", 150),
-    _box(
-        "a configuration is refused",
-        config_refused,
-        "TrainingConfigReloadFailed",
-        "warning",
-        90,
-        needs=HEALS,
-    ),
-    _box(
-        "exporter and remediator have read other workers",
-        configs_differ,
-        "TrainingConfigsDiffer",
-        "warning",
-        150,
-        needs=HEALS,
-    ),
-    _box(
-        "the remediator dies",
-        remediator_dies,
-        "TrainingRemediatorDown",
-        "critical",
-        45,
-        needs=HEALS,
-    ),
-    _box(
-        "the remediator hears nothing",
-        remediator_deaf,
-        "TrainingRemediatorDeaf",
-        "critical",
-        220,
-        needs=HEALS,
-    ),
-    _box(
-        "the remediator gives up",
-        remediator_gives_up,
-        "TrainingRemediationGaveUp",
-        "critical",
-        15,
-        needs=HEALS,
-    ),
-    _box(
-        "the remediator is not allowed what is needed",
-        remediator_blocked,
-        "TrainingRemediationBlocked",
-        "warning",
-        45,
-        needs=HEALS,
-    ),
-    _box(
-        "the remediator has stopped itself",
-        breaker_opens,
-        "TrainingRemediationBreakerOpen",
-        "critical",
-        45,
-        needs=HEALS,
-    ),
-    _box(
-        "the remediator is held and left so",
-        remediator_held,
-        "TrainingRemediationHeld",
-        "warning",
-        4 * 3600 + 45,
-        needs=HEALS,
-    ),
-    _box(
-        "the remediator gets no memory",
-        remediator_starves,
-        "TrainingRemediatorStarved",
-        "warning",
-        45,
-        needs=HEALS,
-    ),
-    _box(
-        "the remediator reaches nobody",
-        person_not_reached,
-        "TrainingPersonNotReached",
-        "warning",
-        180,
-        needs=HEALS,
     ),
 )
