@@ -9,9 +9,13 @@ import json
 import os
 import socket
 import struct
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from trainwarden.run.ending import GRACE_SECONDS, MAX_GRACE_SECONDS
+from trainwarden.run.policy import NEVER
 
 MAX_CLIENTS = 8
 MAX_REQUEST = 4096
@@ -111,3 +115,20 @@ class ControlSocket:
             client.close()
         self._socket.close()
         self._path.unlink(missing_ok=True)
+
+
+def refusal(request: Mapping[str, Any], announced: Mapping[str, Any], *, busy: bool) -> str:
+    """Returns why a request to restart or stop an announced command is not carried out, or ""."""
+    restarts = request["command"] == "restart"
+    grace = request.get("grace", GRACE_SECONDS)
+    if not isinstance(grace, int | float) or not 0 <= grace <= MAX_GRACE_SECONDS:
+        return f"grace: expected a number of seconds up to {MAX_GRACE_SECONDS:g}"
+    if busy:
+        return "another request is being carried out"
+    if restarts and announced["restart"] == NEVER:
+        return "the run was started with --restart never"
+    meant = request.get("pid"), request.get("start_ticks")
+    own = announced["pid"], announced["start_ticks"]
+    if meant != own and (restarts or "pid" in request):
+        return f"process {announced['pid']} is not the requested one"
+    return ""

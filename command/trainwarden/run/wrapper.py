@@ -13,11 +13,10 @@ from contextlib import suppress
 from typing import Any
 
 from trainwarden.run.announcement import Announcement
-from trainwarden.run.control import Client, ControlSocket
-from trainwarden.run.ending import GRACE_SECONDS, MAX_GRACE_SECONDS, TICK_MILLISECONDS, Ending
+from trainwarden.run.control import Client, ControlSocket, refusal
+from trainwarden.run.ending import GRACE_SECONDS, TICK_MILLISECONDS, Ending
 from trainwarden.run.launcher import MESSAGE_BYTES, NOT_EXECUTABLE, NOT_FOUND
 from trainwarden.run.policy import (
-    NEVER,
     ON_FAILURE,
     FailureCount,
     UserStop,
@@ -321,7 +320,9 @@ class Wrapper:
             case "status":
                 client.answer(ok=True, status=self._announcement.content)
             case "restart" | "stop" as command:
-                if problem := self._refusal(command, request):
+                busy = self._request is not None or self._ending is not None
+                busy = busy and not (command == "stop" and self._restarts())
+                if problem := refusal(request, self._announcement.content, busy=busy):
                     client.answer(ok=False, error=problem)
                     return
                 self._answer_request(ok=False, error=STOPPED_BY_USER)
@@ -330,23 +331,6 @@ class Wrapper:
                 self._begin(command, request.get("grace", GRACE_SECONDS))
             case _:
                 client.answer(ok=False, error="unknown command")
-
-    def _refusal(self, command: str, request: dict[str, Any]) -> str:
-        """Returns why a request is not carried out, or ""."""
-        content = self._announcement.content
-        grace = request.get("grace", GRACE_SECONDS)
-        if not isinstance(grace, int | float) or not 0 <= grace <= MAX_GRACE_SECONDS:
-            return f"grace: expected a number of seconds up to {MAX_GRACE_SECONDS:g}"
-        busy = self._request is not None or self._ending is not None
-        if busy and not (command == "stop" and self._restarts()):
-            return "another request is being carried out"
-        if command == "restart" and content["restart"] == NEVER:
-            return "the run was started with --restart never"
-        meant, is_of_one = (request.get("pid"), request.get("start_ticks")), "pid" in request
-        own = content["pid"], content["start_ticks"]
-        if meant != own and (command == "restart" or is_of_one):
-            return f"process {content['pid']} is not the requested one"
-        return ""
 
     def _begin(self, command: str, grace: float) -> None:
         self._start_at = self._retry_until = None
