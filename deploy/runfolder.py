@@ -18,14 +18,13 @@ from urllib.parse import urlsplit
 import yaml
 
 import ports
+import receivers
 import rendering
 import simulation
 from ruleset import RULES
 from simulation import Simulation
 from stack import PROJECT, Binaries, StackError, private_files, script
-from trainwarden_exporter.config_file.loader import Section, load
 from trainwarden_exporter.exceptions import ConfigError
-from trainwarden_remediator.config.notifications import NotifySettings
 from trainwarden_remediator.config.schema import Config, load_setup
 from write_rules import own_rules
 
@@ -109,7 +108,7 @@ def prepare_demo(
     """
     kept = ""
     with suppress(StackError):  # a file of an older version is no reason to show no demo
-        kept = _notify_section(folder / "remediator.yml")
+        kept = receivers.section_of(folder / "remediator.yml")
     before = ports.read(folder)
     _empty(folder)
     chosen = ports.choose(before=before, any_free=any_free)
@@ -160,8 +159,8 @@ def prepare_own(
     folder.mkdir(parents=True, exist_ok=True)
     token_file = folder / rendering.TOKEN_FILE
     remediator_file = config / "remediator.yml"
-    receivers = _receivers_alone(remediator_file)
-    if remediator_file.exists() and not receivers:
+    alone = receivers.alone_in(remediator_file)
+    if remediator_file.exists() and not alone:
         try:
             settings = load_setup(remediator_file).config
         except ConfigError as error:
@@ -179,12 +178,12 @@ def prepare_own(
             exporter_file = folder / "exporter.yml"
             text = rendering.fill(ANNOUNCED, values, rendering.single_quoted)
             exporter_file.write_text(text, encoding="utf-8")
-        if receivers and folder != config:
-            receivers = f"# Copied from {remediator_file}: change it there.\n{receivers}"
+        if alone and folder != config:
+            alone = f"# Copied from {remediator_file}: change it there.\n{alone}"
         remediator_file = folder / "remediator.yml"
         values |= {"exporter_file": str(exporter_file), "mode": mode}
         text = rendering.fill(OBSERVE, values, rendering.single_quoted)
-        remediator_file.write_text(text + receivers, encoding="utf-8")
+        remediator_file.write_text(text + alone, encoding="utf-8")
         _write_token(token_file, secrets.token_hex(32))
         has_own_token = True
     made = RunFolder(folder, chosen, exporter_file, remediator_file, (), None, has_own_token)
@@ -205,48 +204,12 @@ def prepare_announced(
     So is the section `notify` of its remediator.yml. Raises StackError.
     """
     file = folder / "remediator.yml"
-    if kept := _notify_section(file):
+    if kept := receivers.section_of(file):
         file.write_text(kept, encoding="utf-8")
     else:
         file.unlink(missing_ok=True)
     (folder / "exporter.yml").unlink(missing_ok=True)
     return prepare_own(folder, folder, binaries, mode=mode, any_free=any_free)
-
-
-class _ReceiversAlone(Section):
-    notify: NotifySettings
-
-
-def _receivers_alone(path: Path) -> str:
-    """The section `notify` of a file that has no other; empty if it has, or is no YAML.
-
-    Raises StackError with the line of a mistake in it: the copy has others.
-    """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return ""
-    if not isinstance(content, dict) or content.keys() != {"notify"}:
-        return ""
-    try:
-        load(path, _ReceiversAlone)
-    except ConfigError as error:
-        raise StackError(str(error)) from error
-    return yaml.safe_dump(content, sort_keys=False)
-
-
-def _notify_section(path: Path) -> str:
-    """The section `notify` of a file that an operator may have completed; empty without one.
-
-    Raises StackError if the file is wrong: what it says must not be lost.
-    """
-    try:
-        content = load(path, Config) if path.exists() else None
-        settings = yaml.safe_load(path.read_text(encoding="utf-8")) if content else {}
-    except (ConfigError, OSError) as error:
-        raise StackError(str(error)) from error
-    section = {name: value for name, value in settings.items() if name == "notify"}
-    return yaml.safe_dump(section, sort_keys=False) if section else ""
 
 
 def fixed_ports(settings: Config) -> dict[str, int]:
