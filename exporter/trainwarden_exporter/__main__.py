@@ -8,10 +8,9 @@ import json
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 import yaml
@@ -52,14 +51,13 @@ from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.runtime import logging_setup
 from trainwarden_exporter.runtime.closed_output import is_unread, quiet_on_closed_output
 from trainwarden_exporter.runtime.formatting import plural
-from trainwarden_exporter.webserver.flags import add_serving_flags
+from trainwarden_exporter.webserver.flags import add_serving_flags, argument_type
 from trainwarden_exporter.webserver.server import WebServer
 from trainwarden_exporter.webserver.service import serve
 
 PROGRAM = "trainwarden-exporter"
 _reporter = ContextVar("reporter", default=PROGRAM)
 """The command that an error is of, as it was typed."""
-T = TypeVar("T")
 
 
 @quiet_on_closed_output
@@ -190,11 +188,10 @@ def checkpoints(options: argparse.Namespace) -> int:
     found = [one for run in runs for one in list_checkpoints(run, config.state_folder)]
     if options.json:
         print(_as_json([one.as_data() for one in found]))
-        return int(any(one.proofs.resume_problem for one in found))
-    if not found:
+    elif not found:
         print(f"{', '.join(run.name for run in runs)}: no folder of checkpoints is known")
-    for one in found:
-        print("\n".join(one.lines()))
+    else:
+        print("\n".join(line for one in found for line in one.lines()))
     return int(any(one.proofs.resume_problem for one in found))
 
 
@@ -290,7 +287,7 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     run_parser.add_argument(
         "--remediator.url",
         dest="remediator_url",
-        type=_argument_type(_remediator),
+        type=argument_type(_remediator),
         metavar="URL",
         help="remediator of this host, in place of `remediator` in the configuration file",
     )
@@ -348,14 +345,14 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     preflight_parser.add_argument(
         "--gpu.memory-free",
         dest="gpu_memory_free",
-        type=_argument_type(parse_size),
+        type=argument_type(parse_size),
         metavar="SIZE",
         help="memory that each GPU must have free",
     )
     preflight_parser.add_argument(
         "--gpu.timeout",
         dest="gpu_timeout",
-        type=_argument_type(parse_duration),
+        type=argument_type(parse_duration),
         default=TIMEOUT_SECONDS,
         metavar="DURATION",
         help="timeout of the GPU driver (default: %(default)gs)",
@@ -377,16 +374,6 @@ def _remediator(url: str) -> RemediatorConfig:
         return RemediatorConfig(url=url)
     except ValidationError as error:
         raise ValueError(error.errors()[0]["msg"]) from None
-
-
-def _argument_type(parse: Callable[[str], T]) -> Callable[[str], T]:
-    def parsed(text: str) -> T:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return parsed
 
 
 def _print_error(message: str) -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from trainwarden_exporter import __version__
 from trainwarden_exporter.config_file.types import parse_duration
-from trainwarden_exporter.webserver.flags import add_serving_flags
+from trainwarden_exporter.webserver.flags import add_serving_flags, argument_type
 
 PROGRAM = "trainwarden-remediator"
 LISTEN_ADDRESS = "127.0.0.1:10978"
 NEWEST_EVENTS = 1000
 """The events that `journal` shows without an option: a journal may have millions."""
+
+_duration = argument_type(parse_duration)
 
 
 def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
@@ -163,13 +165,6 @@ def _count(text: str) -> int:
     if (count := int(text)) < 0:
         raise argparse.ArgumentTypeError("must not be negative")
     return count
-
-
-def _duration(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _add_config_file(parser: argparse.ArgumentParser) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from trainwarden_exporter.runtime import logging_setup
 from trainwarden_exporter.webserver.sockets import parse_listen_address
+
+T = TypeVar("T")
 
 
 def add_serving_flags(parser: argparse.ArgumentParser, *, listen_address: str) -> None:
@@ -16,7 +20,7 @@ def add_serving_flags(parser: argparse.ArgumentParser, *, listen_address: str) -
         "--web.listen-address",
         dest="web_listen_address",
         default=listen_address,
-        type=_listen_address,
+        type=argument_type(_listen_address),
         metavar="HOST:PORT",
         help="address to listen on (default: %(default)s)",
     )
@@ -32,7 +36,7 @@ def add_serving_flags(parser: argparse.ArgumentParser, *, listen_address: str) -
         dest="web_external_names",
         action="append",
         default=[],
-        type=_host_of_url,
+        type=argument_type(_host_of_url),
         metavar="URL",
         help="URL by which a reverse proxy on this host makes the program reachable; may be"
         " repeated. Without it, requests to a loopback address must name a loopback host",
@@ -59,13 +63,22 @@ def _host_of_url(text: str) -> str:
     except ValueError:
         host = None
     if not host:
-        raise argparse.ArgumentTypeError(f"not a URL: {text!r}: write https://host/")
+        raise ValueError(f"not a URL: {text!r}: write https://host/")
     return host.removesuffix(".")
 
 
 def _listen_address(text: str) -> str:
-    try:
-        parse_listen_address(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    parse_listen_address(text)
     return text
+
+
+def argument_type(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """Returns `parse` as the type of an argument: the text of its ValueError is the message."""
+
+    def parsed(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return parsed
