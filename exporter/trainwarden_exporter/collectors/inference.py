@@ -41,14 +41,10 @@ class InferenceCollector(Collector):
     metrics = metrics.METRICS
 
     def __init__(
-        self,
-        runs: Sequence[InferenceRun],
-        *,
-        logged_update: LoggedUpdate = lambda _: None,
-        discovery: ServerDiscovery | None = None,
+        self, runs: Sequence[InferenceRun], *, logged_update: LoggedUpdate = lambda _: None
     ) -> None:
         self._any = any(run.inference for run in runs)
-        self._discovery = discovery or ServerDiscovery(runs)
+        self._discovery = ServerDiscovery(runs)
         self._prober_factory = _ProberFactory(self._discovery, logged_update)
         self._probes = ProbeLoop(self._prober_factory.build)
 

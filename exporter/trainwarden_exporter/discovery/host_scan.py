@@ -116,20 +116,18 @@ class HostScan:
     """Local ports to which each process is connected."""
 
 
-def scan_host(path: Path | None, frameworks: Sequence[Framework] = FRAMEWORKS) -> HostScan:
+def scan_host(path: Path | None) -> HostScan:
     """Scans the processes, and `path` or else their working folders.
 
     Raises OSError or psutil.Error if /proc cannot be read.
     """
     candidates = read_candidates()
-    running = {
-        name for candidate in candidates for name in matching_frameworks(candidate, frameworks)
-    }
+    running = {name for candidate in candidates for name in matching_frameworks(candidate)}
     gpus, servers = read_gpu_count(), read_servers(candidates)
     ports, clients = read_connections()
-    run_folders, trainers = find_run_folders(candidates, frameworks)
+    run_folders, trainers = find_run_folders(candidates)
     if path is not None:
-        run_folder = scan_folder(path, frameworks, running)
+        run_folder = scan_folder(path, FRAMEWORKS, running)
         run_folder, trainers = limit_to_folder(path, run_folder, run_folders, trainers)
         run_folders = {run_folder.path: run_folder}
     return HostScan(
@@ -138,7 +136,7 @@ def scan_host(path: Path | None, frameworks: Sequence[Framework] = FRAMEWORKS) -
 
 
 def find_run_folders(
-    candidates: Sequence[Candidate], frameworks: Sequence[Framework]
+    candidates: Sequence[Candidate],
 ) -> tuple[dict[Path, RunFolder], dict[int, Path]]:
     """Returns the folders of the running trainers, and the folder of each trainer by pid."""
     found: dict[Path, RunFolder] = {}
@@ -146,15 +144,15 @@ def find_run_folders(
     programs = [one for one in candidates if is_program(one)]
     above = ancestor_pids(candidates)
     for candidate in topmost(programs, candidates):
-        role = find_role(candidate, frameworks)
+        role = find_role(candidate)
         if role is not None and role.engine:
             continue
         text = read_script(candidate)
-        name = detect_by_modules(imported_modules(text), frameworks)
+        name = detect_by_modules(imported_modules(text), FRAMEWORKS)
         expected = role is not None or bool(name) or names_training(candidate)
         tree = [candidate, *(one for one in candidates if candidate.pid in above[one.pid])]
-        running = {name} - {""} or _frameworks_of(tree, frameworks)
-        run_folder = _find_run_folder(candidate, text, name, frameworks, running, expected=expected)
+        running = {name} - {""} or _frameworks_of(tree)
+        run_folder = _find_run_folder(candidate, text, name, running, expected=expected)
         if run_folder is not None:
             trainers[candidate.pid] = run_folder.path
             known = found.setdefault(run_folder.path, run_folder)
@@ -164,10 +162,7 @@ def find_run_folders(
 
 
 def limit_to_folder(
-    path: Path,
-    scanned: RunFolder,
-    found: Mapping[Path, RunFolder],
-    trainers: Mapping[int, Path],
+    path: Path, scanned: RunFolder, found: Mapping[Path, RunFolder], trainers: Mapping[int, Path]
 ) -> tuple[RunFolder, dict[int, Path]]:
     """Returns the folder of the run in `path`, and its trainers, which may have been started above.
 
@@ -187,20 +182,14 @@ def limit_to_folder(
     return run_folder, {pid: root for pid, at in trainers.items() if at.is_relative_to(root)}
 
 
-def _frameworks_of(tree: Sequence[Candidate], frameworks: Sequence[Framework]) -> set[str]:
+def _frameworks_of(tree: Sequence[Candidate]) -> set[str]:
     """Returns the frameworks of the topmost process, else of those below it, as of Ray's actors."""
-    topmost_one, *below = (set(matching_frameworks(one, frameworks)) for one in tree)
+    topmost_one, *below = (set(matching_frameworks(one)) for one in tree)
     return topmost_one or set().union(*below)
 
 
 def _find_run_folder(
-    candidate: Candidate,
-    text: str,
-    name: str,
-    frameworks: Sequence[Framework],
-    running: Collection[str],
-    *,
-    expected: bool,
+    candidate: Candidate, text: str, name: str, running: Collection[str], *, expected: bool
 ) -> RunFolder | None:
     """Returns the folder of the run that `candidate` trains; None if it shows no training.
 
@@ -209,7 +198,7 @@ def _find_run_folder(
     """
     if candidate.folder is None:
         return None
-    preferred = [one for one in frameworks if one.name in running] or list(frameworks)
+    preferred = [one for one in FRAMEWORKS if one.name in running] or FRAMEWORKS
     written = [path.parent for path in candidate.written]
     named = [*_argument_folders(candidate), *literal_folders(text, candidate.folder), *written]
     shared = {candidate.folder, *candidate.folder.parents, Path.home()}
@@ -239,10 +228,7 @@ def _find_run_folder(
     kept = () if is_shared else best.logs
     merged = {log.path: log for log in (*kept, *found_logs)}
     return replace(
-        best,
-        framework=framework or "generic",
-        is_shared=is_shared,
-        logs=tuple(merged.values()),
+        best, framework=framework or "generic", is_shared=is_shared, logs=tuple(merged.values())
     )
 
 
@@ -256,7 +242,7 @@ def is_program(candidate: Candidate) -> bool:
     if is_monitoring(candidate) or is_tool(candidate):
         return False
     return not is_watchdog(candidate) and (
-        runs_python(candidate) or find_role(candidate, FRAMEWORKS) is not None
+        runs_python(candidate) or find_role(candidate) is not None
     )
 
 
@@ -369,7 +355,9 @@ def _argument_folders(candidate: Candidate) -> Iterator[Path]:
                     yield path.resolve()
 
 
-def find_role(candidate: Candidate, frameworks: Sequence[Framework]) -> ProcessPattern | None:
+def find_role(
+    candidate: Candidate, frameworks: Sequence[Framework] = FRAMEWORKS
+) -> ProcessPattern | None:
     """Returns the first role of the frameworks that matches, or None."""
     for framework in frameworks:
         for role in framework.roles:
@@ -378,9 +366,9 @@ def find_role(candidate: Candidate, frameworks: Sequence[Framework]) -> ProcessP
     return None
 
 
-def matching_frameworks(candidate: Candidate, frameworks: Sequence[Framework]) -> Iterator[str]:
+def matching_frameworks(candidate: Candidate) -> Iterator[str]:
     """Yields the frameworks that the process may belong to; none for an inference engine."""
-    for framework in frameworks:
+    for framework in FRAMEWORKS:
         if any(
             not role.engine and is_found(re.compile(role.command), candidate.command)
             for role in framework.roles

@@ -59,17 +59,13 @@ class Proposal:
 @dataclass(frozen=True, slots=True)
 class ProposedRun:
     name: str
-    run_folder: RunFolder | None
+    run_folder: RunFolder
     workers: tuple[ProposedWorker, ...]
     logs: tuple[ProposedLog, ...] = ()
     """Logs in addition to those of the framework's layout."""
 
-    @property
-    def framework(self) -> str:
-        return "generic" if self.run_folder is None else self.run_folder.framework
 
-
-def propose(scan: HostScan, frameworks: Sequence[Framework] = FRAMEWORKS) -> Proposal:
+def propose(scan: HostScan) -> Proposal:
     """Proposes one run per folder; what no evidence connects to one run is listed beside them."""
     left = {
         candidate.pid: candidate
@@ -84,7 +80,7 @@ def propose(scan: HostScan, frameworks: Sequence[Framework] = FRAMEWORKS) -> Pro
     unclear: list[tuple[Candidate, str]] = []
     for candidate in topmost(list(left.values()), scan.candidates):
         is_known = (
-            find_role(candidate, frameworks) is not None
+            find_role(candidate) is not None
             or candidate.pid in scan.servers
             or parse_server_command(candidate.arguments) is not None
         )
@@ -96,12 +92,7 @@ def propose(scan: HostScan, frameworks: Sequence[Framework] = FRAMEWORKS) -> Pro
         elif is_known:
             unclear.append((candidate, "no connection to a run was found"))
     runs = [
-        _run(
-            run_folder,
-            _parts(list(inside.values()), scan.candidates, frameworks),
-            scan,
-            frameworks,
-        )
+        _run(run_folder, _parts(list(inside.values()), scan.candidates), scan)
         for run_folder, inside in zip(scan.run_folders, members, strict=True)
     ]
     watchdogs = tuple(one for one in scan.candidates if is_watchdog(one) and not is_tool(one))
@@ -171,24 +162,13 @@ def _uses_own_folder(candidate: Candidate, run_folder: RunFolder) -> bool:
     return not run_folder.is_shared and candidate.uses_folder(run_folder.path)
 
 
-def _run(
-    run_folder: RunFolder | None,
-    chosen: Sequence[Candidate],
-    scan: HostScan,
-    frameworks: Sequence[Framework],
-) -> ProposedRun:
-    name = "generic" if run_folder is None else run_folder.framework
-    preferred = (get_framework(name), *frameworks)
+def _run(run_folder: RunFolder, chosen: Sequence[Candidate], scan: HostScan) -> ProposedRun:
+    preferred = (get_framework(run_folder.framework), *FRAMEWORKS)
     workers = tuple(
         _worker(selected, scan, preferred) for selected in select_workers(chosen, scan.candidates)
     )
-    name = (
-        "training"
-        if run_folder is None
-        else worker_name(Candidate(0, (_run_name(run_folder.path),)))
-    )
-    logs = () if run_folder is None else tuple(_logs(run_folder, workers))
-    return ProposedRun(name, run_folder, workers, logs)
+    name = worker_name(Candidate(0, (_run_name(run_folder.path),)))
+    return ProposedRun(name, run_folder, workers, tuple(_logs(run_folder, workers)))
 
 
 def _run_name(path: Path) -> str:
@@ -204,9 +184,7 @@ _CONTENT = re.compile(
 
 
 def _parts(
-    candidates: Collection[Candidate],
-    all_candidates: Collection[Candidate],
-    frameworks: Sequence[Framework],
+    candidates: Collection[Candidate], all_candidates: Collection[Candidate]
 ) -> tuple[Candidate, ...]:
     """Returns the topmost processes of a run, except pure launchers of others."""
     above = ancestor_pids(all_candidates)
@@ -220,7 +198,7 @@ def _parts(
         others = below[candidate.pid] - {worker_name(candidate)}
         if (
             not others
-            or find_role(candidate, frameworks) is not None
+            or find_role(candidate) is not None
             or _role_from_name(worker_name(candidate))
         ):
             return False

@@ -70,17 +70,15 @@ def _remarks(proposal: Proposal) -> Iterator[str]:
 def _run(run: ProposedRun) -> Iterator[str]:
     yield f"  - name: {flow(run.name)}"
     run_folder = run.run_folder
-    if run_folder is not None:
-        yield from _folder_lines(run_folder)
+    yield from _folder_lines(run_folder)
     yield from _section("workers", [line for worker in run.workers for line in _worker(worker)])
-    if run_folder is not None:
-        entries: dict[Kind, list[str]] = {"checkpoints": [], "batches": [], "weights": []}
-        names: set[str] = set()
-        for one in run_folder.step_folders:
-            if _fits(one.path):
-                entries[one.kind].append(_entries(run_folder, one, names))
-        yield from _section("checkpoints", entries["checkpoints"])
-        yield from _section("rollouts", [*entries["batches"], *entries["weights"]])
+    entries: dict[Kind, list[str]] = {"checkpoints": [], "batches": [], "weights": []}
+    names: set[str] = set()
+    for one in run_folder.step_folders:
+        if _fits(one.path):
+            entries[one.kind].append(_entries(run_folder, one, names))
+    yield from _section("checkpoints", entries["checkpoints"])
+    yield from _section("rollouts", [*entries["batches"], *entries["weights"]])
     yield from _section("logs", [line for log in run.logs for line in _log(log, run_folder)])
     yield from _section("inference", [line for one in run.workers for line in _server(one)])
 
@@ -172,10 +170,9 @@ def _fits(path: Path) -> bool:
     return not set("{}") & set(text) and printable(text) == text
 
 
-def _log(log: ProposedLog, run_folder: RunFolder | None) -> Iterator[str]:
+def _log(log: ProposedLog, run_folder: RunFolder) -> Iterator[str]:
     path = log.seen.path
-    inside = run_folder is not None and path.is_relative_to(run_folder.path)
-    file = path.relative_to(run_folder.path) if run_folder is not None and inside else path
+    file = path.relative_to(run_folder.path) if path.is_relative_to(run_folder.path) else path
     if not _fits(file):
         yield from comment_lines(f"cannot be written as a template: {file}", indent=6)
         return

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 from trainwarden_exporter.processes.procfs import PROC
@@ -33,28 +32,24 @@ class Mount:
 
 
 # psutil.disk_partitions has no mount id, and does not show read-only mounts of a sandbox
-def read_mount(descriptor: int, root: Path = PROC) -> Mount | None:
+def read_mount(descriptor: int) -> Mount | None:
     """Returns the mount of an open file; None if this process cannot see it.
 
     Uses the descriptor instead of comparing paths, which is correct with links, overlaid mounts and
     containers. Raises OSError.
     """
-    own = root / "self"
+    own = PROC / "self"
     number = parse_mount_id((own / "fdinfo" / str(descriptor)).read_text(encoding="ascii"))
     text = (own / "mountinfo").read_text(encoding="utf-8", errors="replace")
     mount = parse_mounts(text).get(number)
-    if (
-        mount is not None
-        and mount.read_only
-        and is_sandboxed(number, text, _read_init_mountinfo(root))
-    ):
+    if mount is not None and mount.read_only and is_sandboxed(number, text, _read_init_mountinfo()):
         return replace(mount, read_only=False)
     return mount
 
 
-def _read_init_mountinfo(root: Path) -> str:
+def _read_init_mountinfo() -> str:
     try:
-        return (root / "1" / "mountinfo").read_text(encoding="utf-8", errors="replace")
+        return (PROC / "1" / "mountinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:  # hidden from us: use our own view
         return ""
 

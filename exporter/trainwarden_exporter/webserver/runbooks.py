@@ -136,11 +136,11 @@ def runbook_names() -> frozenset[str]:
     return frozenset(path.stem for folder in FOLDERS for path in folder.glob("*.md"))
 
 
-def runbook_link(alert: str, *, prefix: str = "") -> str:
+def runbook_link(alert: str) -> str:
     """Returns the name of an alert as HTML, with a link to its runbook if there is one."""
     if alert not in runbook_names():
         return escape(alert)
-    return f'<a href="{prefix}runbook/{alert}">{alert}</a>'
+    return f'<a href="runbook/{alert}">{alert}</a>'
 
 
 def local_runbook(target: str, *, prefix: str = "") -> str | None:

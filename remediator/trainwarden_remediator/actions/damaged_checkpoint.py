@@ -52,11 +52,8 @@ class DamagedCheckpoints:
     Of several kinds, the first is the one from which the run resumes.
     """
 
-    def __init__(
-        self, specs: Sequence[CheckpointSpec], *, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, specs: Sequence[CheckpointSpec]) -> None:
         self._specs = [spec for spec in specs[:1] if takes_highest(spec.layout)]
-        self._now = now
 
     def set_aside(
         self, proved: str, damaged: Collection[str], account: int, record_step: RecordStep
@@ -80,10 +77,10 @@ class DamagedCheckpoints:
         self, proved: str, damaged: Collection[str]
     ) -> Callable[[CheckpointSpec], Path | None]:
         def find(spec: CheckpointSpec) -> Path | None:
-            for path, entry in _taken(spec, self._now):
+            for path, entry in _taken(spec, time.time):
                 if str(path) == proved:
                     continue
-                quiet = self._now() - entry.changed_at >= QUIET_SECONDS
+                quiet = time.time() - entry.changed_at >= QUIET_SECONDS
                 half_written = not entry.complete and spec.layout.resumes_incomplete is not False
                 if quiet and (half_written or (entry.complete and str(path) in damaged)):
                     return path

@@ -69,11 +69,7 @@ class EvidenceCollector:
             content = await self._gather(trigger, setup)
             text = await asyncio.to_thread(fit_to_size, content)
             await asyncio.to_thread(
-                self._journal.keep_evidence,
-                trigger.incident,
-                trigger.action,
-                trigger.kind,
-                text,
+                self._journal.keep_evidence, trigger.incident, trigger.action, trigger.kind, text
             )
         # No error may prevent the action.
         except Exception as error:
@@ -210,14 +206,14 @@ MAX_BYTES = 32 << 10
 """The maximum size of a piece of evidence, as JSON."""
 
 
-def fit_to_size(content: Mapping[str, Any], max_bytes: int = MAX_BYTES) -> str:
-    """Returns `content` as JSON of at most `max_bytes`.
+def fit_to_size(content: Mapping[str, Any]) -> str:
+    """Returns `content` as JSON of at most MAX_BYTES.
 
     Halves the longest list until the whole fits: drops the older lines of a log, the smaller
     processes of a table. Sets `shortened` if it drops anything.
     """
     kept = copy.deepcopy(dict(content))
-    while len(text := json.dumps(kept, ensure_ascii=False).encode()) > max_bytes:
+    while len(text := json.dumps(kept, ensure_ascii=False).encode()) > MAX_BYTES:
         kept["shortened"] = True
         holder, name = max(_shrinkable_lists(kept), key=_json_size, default=(None, ""))
         if holder is None or _json_size((holder, name)) == 0:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Collection, Iterable
-from pathlib import Path
 from typing import Any
 
 from trainwarden_exporter.processes.procfs import PROC, Identity, read_process
@@ -19,7 +18,7 @@ LARGEST = 8
 _SUMMED = ("Rss", "Pss", "Anonymous", "Shared_Clean", "Shared_Dirty", "Swap")
 
 
-def read_mappings(processes: Collection[Identity], root: Path = PROC) -> dict[str, Any] | None:
+def read_mappings(processes: Collection[Identity]) -> dict[str, Any] | None:
     """Returns what the largest of `processes` has mapped, or None if none of them runs.
 
     Sizes are bytes. Raises OSError, PermissionError where the process may not be read.
@@ -27,12 +26,12 @@ def read_mappings(processes: Collection[Identity], root: Path = PROC) -> dict[st
     found = [
         one
         for identity in processes
-        if (one := read_process(identity.pid, root)) is not None and one.identity == identity
+        if (one := read_process(identity.pid)) is not None and one.identity == identity
     ]
     if not found:
         return None
     largest = max(found, key=lambda one: one.resident_bytes)
-    with (root / str(largest.pid) / "smaps").open(errors="replace") as lines:
+    with (PROC / str(largest.pid) / "smaps").open(errors="replace") as lines:
         return {"pid": largest.pid, **parse_smaps(lines)}
 
 

@@ -16,11 +16,8 @@ from typing import Any
 
 from trainwarden_exporter.config import announcements_folder
 from trainwarden_exporter.gpu.holders import describe_holder
-from trainwarden_exporter.gpu.snapshot import TakeGpuSnapshot, take_gpu_snapshot
-from trainwarden_exporter.host.cgroup_memory import (
-    find_memory_cgroup,
-    read_cgroup_usage,
-)
+from trainwarden_exporter.gpu.snapshot import take_gpu_snapshot
+from trainwarden_exporter.host.cgroup_memory import find_memory_cgroup, read_cgroup_usage
 from trainwarden_exporter.host.config import CGROUP_ROOT, HostConfig
 from trainwarden_exporter.host.memory import read_available_memory
 from trainwarden_exporter.logs.file_listing import find_log_files
@@ -30,7 +27,6 @@ from trainwarden_exporter.processes.announcements import read_announcements
 from trainwarden_exporter.processes.exit_status import shell_code
 from trainwarden_exporter.processes.matching import Matcher, Selector, WorkerKey
 from trainwarden_exporter.processes.procfs import (
-    PROC,
     Identity,
     Process,
     read_command_line,
@@ -64,14 +60,12 @@ SHOWN_LINES = 3
 MAX_HOLDERS = 20
 
 
-def sources(
-    trigger: EvidenceTrigger, setup: Setup, *, gpu_reader: TakeGpuSnapshot = take_gpu_snapshot
-) -> Mapping[str, Source]:
+def sources(trigger: EvidenceTrigger, setup: Setup) -> Mapping[str, Source]:
     """Returns the sources to query, by name."""
     found: dict[str, Source] = {
         "processes": partial(read_process_table, trigger.key, trigger.processes, setup.selectors),
         "memory": partial(read_memory, setup.exporter_config.host),
-        "gpus": partial(read_gpus, setup, gpu_reader),
+        "gpus": partial(read_gpus, setup),
     }
     if (folder := announcements_folder(setup.exporter_config)) is not None:
         found["announced"] = partial(read_announced, folder, trigger.key.run or trigger.run)
@@ -105,14 +99,14 @@ def read_announced(folder: Path, run: str) -> Mapping[str, Any]:
     return found
 
 
-def read_memory(config: HostConfig, cgroup_root: Path = CGROUP_ROOT) -> Mapping[str, Any]:
+def read_memory(config: HostConfig) -> Mapping[str, Any]:
     """Returns total, available and floor of the memory, and the cgroup's usage, in bytes.
 
     Raises CollectError.
     """
-    total, available, floor = read_available_memory(config, cgroup_root=cgroup_root)
+    total, available, floor = read_available_memory(config)
     facts = {"total": total, "available": available, "floor": floor}
-    cgroup = find_memory_cgroup(cgroup_root, config.cgroup)
+    cgroup = find_memory_cgroup(CGROUP_ROOT, config.cgroup)
     if cgroup is None:
         return facts
     if (usage := read_cgroup_usage(cgroup)) is not None:
@@ -120,9 +114,9 @@ def read_memory(config: HostConfig, cgroup_root: Path = CGROUP_ROOT) -> Mapping[
     return facts
 
 
-def read_gpus(setup: Setup, gpu_reader: TakeGpuSnapshot) -> Mapping[str, Any]:
+def read_gpus(setup: Setup) -> Mapping[str, Any]:
     """Returns the state of the driver and the GPU holders. Blocks while the driver does."""
-    view = gpu_reader(setup.exporter_config.gpu, setup.exporter_config.runs)
+    view = take_gpu_snapshot(setup.exporter_config.gpu, setup.exporter_config.runs)
     now = time.time()
     return {
         "driver": view.driver.state,
@@ -198,11 +192,7 @@ COMMAND_LENGTH = 240
 
 
 def read_process_table(
-    key: WorkerKey,
-    intended: Collection[Identity],
-    selectors: Mapping[WorkerKey, Selector],
-    *,
-    root: Path = PROC,
+    key: WorkerKey, intended: Collection[Identity], selectors: Mapping[WorkerKey, Selector]
 ) -> Mapping[str, Any]:
     """Returns the processes of worker `key`, the `intended` ones and the largest of the host.
 
@@ -210,8 +200,8 @@ def read_process_table(
     it is no matter of the run. Raises CollectError. Reading a process can block for as long as the
     kernel holds it.
     """
-    processes = read_processes(root)
-    trees = Matcher(selectors, root=root).assign(processes)
+    processes = read_processes()
+    trees = Matcher(selectors).assign(processes)
     tree = trees.get(key)
     members = {} if tree is None else {one.pid: one for one in tree.members}
     for identity in intended:
@@ -220,35 +210,35 @@ def read_process_table(
             members[process.pid] = process
     largest = sorted(processes.values(), key=lambda one: one.resident_bytes, reverse=True)
     workers = {one.pid for each in trees.values() for one in each.members}
-    accounts = RunAccounts([one.user for one in selectors.values()], root)
+    accounts = RunAccounts([one.user for one in selectors.values()])
     accounts.add_workers(one for each in trees.values() for one in each.members)
     foreign = {
-        one.pid: read_owner(one.pid, root)
+        one.pid: read_owner(one.pid)
         for one in largest[:LARGEST_PROCESSES]
-        if one.pid not in workers | members.keys() and read_uid(one.pid, root) not in accounts
+        if one.pid not in workers | members.keys() and read_uid(one.pid) not in accounts
     }
     own = sorted(members.values(), key=lambda one: one.resident_bytes, reverse=True)
     return {
         "of_target": len(own),
         "on_box": len(processes),
-        "tree": _describe(own[:MAX_TREE_PROCESSES], root),
-        "largest": _describe(largest[:LARGEST_PROCESSES], root, foreign),
+        "tree": _describe(own[:MAX_TREE_PROCESSES]),
+        "largest": _describe(largest[:LARGEST_PROCESSES], foreign),
     }
 
 
 def _describe(
-    processes: Iterable[Process], root: Path, foreign: Mapping[int, str] = MappingProxyType({})
+    processes: Iterable[Process], foreign: Mapping[int, str] = MappingProxyType({})
 ) -> list[dict[str, Any]]:
     """Describes processes; of the `foreign` ones their program and account."""
     found = []
     for process in processes:
         # A process can set a command line of any length.
-        arguments = (read_command_line(process.pid, root) or ())[:64]
+        arguments = (read_command_line(process.pid) or ())[:64]
         shown = redact_command(argument[:COMMAND_LENGTH] for argument in arguments)
         command = shown if arguments else f"[{process.name}]"
         if process.pid in foreign:
             command = f"[{process.name}] of {foreign[process.pid]}"
-        exact = read_resident_bytes(process.pid, root)
+        exact = read_resident_bytes(process.pid)
         found.append(
             {
                 "pid": process.pid,

@@ -69,9 +69,9 @@ def test_an_open_port_is_asked_what_serves_there(port: int) -> None:
 
 
 def test_a_shared_engine_says_nothing_of_the_framework() -> None:
-    assert not list(matching_frameworks(Candidate(7, ("vllm", "serve", "m")), FRAMEWORKS))
+    assert not list(matching_frameworks(Candidate(7, ("vllm", "serve", "m"))))
     verl = Candidate(7, ("python3", "-m", "verl.trainer.main_ppo"))
-    assert "verl" in set(matching_frameworks(verl, FRAMEWORKS))
+    assert "verl" in set(matching_frameworks(verl))
 
 
 def test_weak_evidence_is_enough_where_the_frameworks_programs_run(tmp_path: Path) -> None:
@@ -104,7 +104,6 @@ def test_trainers_in_one_working_folder_are_runs_of_their_own(tmp_path: Path) ->
             Candidate(13, ("vim", "a.py"), 1, tmp_path),
             Candidate(14, ("vllm", "serve", "m"), 1, tmp_path),
         ],
-        FRAMEWORKS,
     )
     assert trainers == {10: tmp_path / "out_a", 11: tmp_path / "out_b"}
     assert {path.name: one.framework for path, one in found.items()} == {
@@ -119,7 +118,7 @@ def test_the_logs_of_a_folder_that_is_named_are_those_of_its_run(tmp_path: Path)
     (tmp_path / "logs" / "trainer.log").write_text("step 1 loss 2\nstep 2 loss 1\n")
     (tmp_path / "out").mkdir()
     for arguments in (("train.py",), ("train.py", "--out=out")):
-        found, trainers = find_run_folders([trainer(10, tmp_path, *arguments)], FRAMEWORKS)
+        found, trainers = find_run_folders([trainer(10, tmp_path, *arguments)])
         scanned = scan_folder(tmp_path, FRAMEWORKS)
         run_folder, _ = limit_to_folder(tmp_path, scanned, found, trainers)
         assert [log.path.name for log in run_folder.logs] == ["trainer.log"]
@@ -142,7 +141,7 @@ def test_a_script_that_renames_what_it_has_saved_needs_no_wait(
     (tmp_path / "out").mkdir()
     for step in (10, 20):
         (tmp_path / "out" / f"ckpt_{step}.pt").write_bytes(b"x")
-    found, trainers = find_run_folders([trainer(10, tmp_path, "train.py")], FRAMEWORKS)
+    found, trainers = find_run_folders([trainer(10, tmp_path, "train.py")])
     (work,) = found[tmp_path / "out"].step_folders
     assert work.renamed is renamed
     one = Candidate(10, ("python3", "train.py"), 1, tmp_path)
@@ -162,7 +161,7 @@ def test_a_trainer_started_above_the_folder_that_it_writes_to_belongs_to_it(
     if detected:
         state = tmp_path / "out" / "checkpoint-10" / "trainer_state.json"
         state.write_text('{"global_step": 10}')
-    found, trainers = find_run_folders([trainer(10, tmp_path, "train.py")], FRAMEWORKS)
+    found, trainers = find_run_folders([trainer(10, tmp_path, "train.py")])
     run_folder, own = limit_to_folder(
         tmp_path, scan_folder(tmp_path, FRAMEWORKS), found, {**trainers, 11: Path("/other")}
     )
@@ -178,7 +177,7 @@ def test_a_log_that_is_named_after_the_process_is_not_that_of_the_run(tmp_path: 
         log.parent.mkdir()
         log.write_text("step 1/9\n")
     one = Candidate(4711, ("python3", "tune.py"), 1, tmp_path / "work", tuple(logs), started=1.0)
-    found, _ = find_run_folders([one], FRAMEWORKS)
+    found, _ = find_run_folders([one])
     (run_folder,) = found.values()
     assert [log.path for log in run_folder.logs] == logs[:1]
 
@@ -194,7 +193,7 @@ def test_a_search_is_recognised_by_its_script_or_its_log(tmp_path: Path) -> None
         trainer(10, tmp_path / "x", "../hpo.py"),
         trainer(11, tmp_path, "plain.py", log=log),
     ]
-    found, trainers = find_run_folders(candidates, FRAMEWORKS)
+    found, trainers = find_run_folders(candidates)
     assert {found[trainers[pid]].framework for pid in (10, 11)} == {"optuna"}
 
 
@@ -227,19 +226,19 @@ def test_two_programs_of_ray_at_once_are_runs_of_ray(tmp_path: Path, script: str
     trial = tmp_path / "tune" / "out" / "experiment" / "trial_1"
     trial.mkdir(parents=True)
     (trial / "result.json").write_text('{"training_iteration": 1}\n')
-    folders, trainers = find_run_folders(candidates, FRAMEWORKS)
+    folders, trainers = find_run_folders(candidates)
     assert folders[trainers[10]].framework == "ray_train"
     assert folders[trainers[20]].framework == "ray_train"
 
 
 def test_a_script_that_shows_no_training_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "web.py").write_text("import flask\n")
-    assert find_run_folders([trainer(10, tmp_path, "web.py")], FRAMEWORKS) == ({}, {})
+    assert find_run_folders([trainer(10, tmp_path, "web.py")]) == ({}, {})
 
 
 def test_a_training_script_of_any_name_is_not_slime(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import torch\n")
-    found, _ = find_run_folders([trainer(10, tmp_path, "train.py")], FRAMEWORKS)
+    found, _ = find_run_folders([trainer(10, tmp_path, "train.py")])
     assert [one.framework for one in found.values()] == ["generic"]
 
 
@@ -250,14 +249,14 @@ def test_an_older_run_in_the_working_folder_is_not_that_of_the_process(tmp_path:
     os.utime(tmp_path / "old", (100, 100))
     os.utime(tmp_path / "old" / "checkpoint-10", (100, 100))
     one = Candidate(10, ("python3", "train.py"), 1, tmp_path, started=1000.0)
-    assert list(find_run_folders([one], FRAMEWORKS)[0]) == [tmp_path]
+    assert list(find_run_folders([one])[0]) == [tmp_path]
 
 
 def test_a_program_that_only_reads_checkpoints_is_no_trainer(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "step_10.pt").write_text("x")
     reader = trainer(10, tmp_path, "plot.py", "--run=out")
-    assert find_run_folders([reader], FRAMEWORKS) == ({}, {})
+    assert find_run_folders([reader]) == ({}, {})
 
 
 def test_the_stack_itself_is_no_run_but_a_run_may_lie_in_its_folder(tmp_path: Path) -> None:
@@ -269,7 +268,7 @@ def test_the_stack_itself_is_no_run_but_a_run_may_lie_in_its_folder(tmp_path: Pa
         trainer(11, folder, "/v/bin/trainwarden-exporter", "run"),
         trainer(12, tmp_path, f"{folder}/train.py"),
     ]
-    assert list(find_run_folders(candidates, FRAMEWORKS)[1]) == [12]
+    assert list(find_run_folders(candidates)[1]) == [12]
 
 
 def test_the_stack_of_another_installation_is_no_run(tmp_path: Path) -> None:

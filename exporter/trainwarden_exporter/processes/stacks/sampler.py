@@ -210,14 +210,12 @@ class RunSampler:
         )
 
 
-def sample_run(
-    run: RunWorkers, matcher: Matcher, *, pause: float = LOOK_SECONDS, root: Path = PROC
-) -> Diagnosis:
+def sample_run(run: RunWorkers, matcher: Matcher, *, pause: float = LOOK_SECONDS) -> Diagnosis:
     """Returns what one round of samples of the processes of `run` shows. Raises CollectError.
 
     Dumps of a Flight Recorder are described beside it: they may be of a hang that is over.
     """
-    sampler = RunSampler(root=root)
+    sampler = RunSampler()
     for number in range(SAMPLES):
         if number:
             time.sleep(pause)
