@@ -62,7 +62,6 @@ class ValueRange:
     """The numbers of one name in a log."""
 
     first: float
-    last: float
     low: float
     high: float
     not_finite: int = 0
@@ -74,14 +73,14 @@ class ValueRange:
 def with_number(known: ValueRange | None, number: float, step: int | None) -> ValueRange:
     """Returns `known` with the number of one step more, which may be NaN or infinite."""
     if not math.isfinite(number):
-        before = ValueRange(number, number, math.inf, -math.inf) if known is None else known
+        before = ValueRange(number, math.inf, -math.inf) if known is None else known
         steps = [before.finite_until, None if step is None else step - 1]  # a resume goes back
         until = min((one for one in steps if one is not None), default=None)
-        return replace(before, last=number, not_finite=before.not_finite + 1, finite_until=until)
+        return replace(before, not_finite=before.not_finite + 1, finite_until=until)
     if known is None:
-        return ValueRange(number, number, number, number, finite_until=step)
+        return ValueRange(number, number, number, finite_until=step)
     low, high = min(known.low, number), max(known.high, number)
-    return ValueRange(known.first, number, low, high, finite_until=step)
+    return ValueRange(known.first, low, high, finite_until=step)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,6 @@ class EntryRecord:
     damages: tuple[Damage, ...]
     checked_at: float
     """When it was read, in Unix seconds."""
-    bytes_read: int = 0
     readable: bool = True
     """Whether any of it can be read; if not, its state is unknown."""
 
@@ -148,9 +147,7 @@ class EntryCheck:
     def record(self) -> EntryRecord:
         readable = self.unreadable < len(self.files)
         damages = tuple(dict.fromkeys(self.damages))[:MAX_DAMAGES]
-        return EntryRecord(
-            self._remembered_files(), damages, time.time(), self.bytes_read, readable
-        )
+        return EntryRecord(self._remembered_files(), damages, time.time(), readable)
 
     def _remembered_files(self) -> Files:
         """A changed file keeps its checksum, so that the change is found again."""
@@ -256,12 +253,7 @@ class EntryCheck:
         read[name] = replace(self.files[name], crc=result.crc, zero_runs=result.zero_runs)
 
     def _read_segment(
-        self,
-        file: PacedFile,
-        name: str,
-        segment: Segment,
-        result: ContentResult,
-        plan: FilePlan,
+        self, file: PacedFile, name: str, segment: Segment, result: ContentResult, plan: FilePlan
     ) -> Iterator[float]:
         cpu_before, read_before = time.thread_time(), file.read_seconds
         for size in read_segment(file, name, segment, result, count_zeros=plan.counts_zeros):

@@ -48,10 +48,7 @@ class ReadRate:
     unlimited = False
 
     def __init__(
-        self,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        pressure: Path = _PRESSURE,
+        self, *, clock: Callable[[], float] = time.monotonic, pressure: Path = _PRESSURE
     ) -> None:
         self._clock = clock
         self._pressure = pressure
@@ -126,10 +123,9 @@ def lower_priority() -> None:
 class PacedFile:
     """An open regular file. Its pages are dropped from memory once they were read."""
 
-    def __init__(self, descriptor: int, status: os.stat_result) -> None:
+    def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor = descriptor
-        self.status = status
-        self.size = status.st_size
+        self.size = size
         self.bytes_read = 0
         self.read_seconds = 0.0
 
@@ -186,6 +182,6 @@ def open_paced(path: str) -> Iterator[PacedFile]:
         # What the kernel reads ahead during a pause costs the reader no time, and so no pause.
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
     try:
-        yield PacedFile(descriptor, os.fstat(descriptor))
+        yield PacedFile(descriptor, os.fstat(descriptor).st_size)
     finally:
         os.close(descriptor)

@@ -65,8 +65,6 @@ def all_problems(path: Path, model: type[BaseModel], error: ConfigError) -> Sequ
 
 class _Examination(Generic[M]):
     def __init__(self, path: Path, model: type[M]) -> None:
-        self._path = path
-        self._model = model
         self._file = loader.ParsedFile.read(path, model)
         self._content = self._file.content
         self._mended: set[Location] = set()

@@ -65,11 +65,6 @@ class RunInstance:
     unreadable: tuple[Path, ...] = ()
     """Folders without read permission."""
 
-    @property
-    def changed(self) -> float:
-        """The time of the last change; 0 without matches."""
-        return max((match.changed for found in self.found.values() for match in found), default=0.0)
-
     def folders(self, template: str) -> tuple[Path, ...]:
         """Returns the folders that `template` matches, newest first."""
         return tuple(match.path for match in self.found[template] if match.is_folder)

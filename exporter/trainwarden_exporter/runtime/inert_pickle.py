@@ -26,7 +26,6 @@ class Made:
     """An object that the pickle would construct. It may contain itself."""
 
     name: str
-    arguments: Any = ()
     state: Any = None
     items: dict[Any, Any] = field(default_factory=dict)
     """Its items, if it is a mapping such as OrderedDict."""
@@ -39,8 +38,6 @@ class PickleStructure:
     root: Any
     persistent_ids: tuple[Any, ...]
     """The arguments of its persistent ids, by which torch refers to storages."""
-    size: int
-    """Its length in bytes."""
 
 
 class _Mark:
@@ -54,11 +51,9 @@ def read_pickle(data: bytes, *, pause: Callable[[], None] = lambda: None) -> Pic
     """
     machine = _Machine()
     try:
-        for count, (opcode, argument, position) in enumerate(pickletools.genops(data)):
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
             if opcode.name == "STOP":
-                return PickleStructure(
-                    machine.stack.pop(), tuple(machine.persistent_ids), (position or 0) + 1
-                )
+                return PickleStructure(machine.stack.pop(), tuple(machine.persistent_ids))
             machine.apply(opcode.name, argument)
             if count % _OPCODES_PER_PAUSE == 0:
                 pause()
@@ -143,8 +138,8 @@ class _Machine:
         self.stack.append(Global(f"{module} {name}"))
 
     def make(self, _: Any) -> None:
-        arguments, maker = self.stack.pop(), self.stack.pop()
-        self.stack.append(Made(str(maker) if isinstance(maker, Global) else "", arguments))
+        _, maker = self.stack.pop(), self.stack.pop()
+        self.stack.append(Made(str(maker) if isinstance(maker, Global) else ""))
 
     def make_with_keywords(self, _: Any) -> None:
         self.stack.pop()
@@ -154,7 +149,7 @@ class _Machine:
         arguments = self.pop_to_mark()
         maker = argument if isinstance(argument, str) else arguments.pop(0)
         name = str(maker) if isinstance(maker, str | Global) else ""
-        self.stack.append(Made(name, tuple(arguments)))
+        self.stack.append(Made(name))
 
     def build(self, _: Any) -> None:
         state = self.stack.pop()
@@ -165,7 +160,7 @@ class _Machine:
     def persist(self, argument: Any) -> None:
         key = self.stack.pop() if argument is None else argument
         self.persistent_ids.append(key)
-        self.stack.append(Made("persistent", key))
+        self.stack.append(Made("persistent"))
 
 
 _CONSTANTS: dict[str, Callable[[], Any]] = {

@@ -20,7 +20,6 @@ class AlertRule:
     """An alerting rule; `labels`: the labels that it sets, `lines`: their lines in the file."""
 
     path: Path
-    line: int
     name: str
     labels: Mapping[str, str]
     lines: Mapping[str, int]
@@ -57,7 +56,7 @@ def parse_rules(text: str, path: Path) -> Iterator[AlertRule]:
             if name is not None and isinstance(name[0], yaml.ScalarNode):
                 labels = {label: value for label, value, _ in _labels(rule)}
                 lines = {label: line for label, _, line in _labels(rule)}
-                yield AlertRule(path, name[1], name[0].value, labels, lines)
+                yield AlertRule(path, name[0].value, labels, lines)
 
 
 def find_rules(pattern: str | None, beside: Path) -> Sequence[Path]:

@@ -53,7 +53,6 @@ class OpenAction:
     processes: frozenset[TargetInstance]
     last_step: str | None
     result: Result | None
-    result_at: float | None
     rung: int = 0
     checkpoint: float | None = None
     step: float | None = None

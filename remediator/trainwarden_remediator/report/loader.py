@@ -150,7 +150,6 @@ def _incident_record(
         labels=json.loads(row["labels"]),
         annotations=json.loads(row["annotations"]),
         starts_at=min([row["starts_at"], *starts]),
-        last_received_at=max(one.last_received_at for one in parts),
         resolved_at=None if None in ends else max(filter(None, ends)),
         closed=state.closed,
         closed_at=state.closed_at,

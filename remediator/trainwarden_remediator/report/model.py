@@ -90,7 +90,6 @@ class AlertRecord:
     alert: str
     starts_at: float
     annotations: Mapping[str, str]
-    last_received_at: float
     resolved_at: float | None
     closed: str | None
     closed_at: float | None
@@ -109,8 +108,6 @@ class IncidentRecord:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     starts_at: float
-    first_received_at: float
-    last_received_at: float
     resolved_at: float | None
     closed: str | None
     closed_at: float | None

@@ -45,7 +45,7 @@ def action(number: int, at: float, outcome: str) -> ActionRecord:
 def incident(**worker: Any) -> IncidentRecord:
     return IncidentRecord(
         *(1, "TrainingWorkerGone", "demo", "trainer", "restart_worker", {}, {}),
-        *(NOW, NOW + 1, NOW + 10, NOW + 30, "resolved", NOW + 40),
+        *(NOW, NOW + 30, "resolved", NOW + 40),
         events=(
             event(1, 1, "start", NOW + 1.1, command=["python"]),
             event(2, 1, "outcome", NOW + 11, outcome="healed", seconds=10),

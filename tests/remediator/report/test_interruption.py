@@ -30,7 +30,7 @@ def incident(outcome: str | None, **facts: Any) -> IncidentRecord:
     )
     return IncidentRecord(
         *(1, "TrainingStepStalled", "demo", "trainer", "restart_stalled_run", {}, {}),
-        *(FAULT + 60, FAULT + 65, FAULT + 200, FAULT + 250, "resolved", FAULT + 300),
+        *(FAULT + 60, FAULT + 250, "resolved", FAULT + 300),
         actions=(action,),
         evidence=records,
     )
