@@ -140,10 +140,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def beat(
-    step: int | None = None,
-    total: int | None = None,
-    phase: str | None = None,
-    **numbers: float,
+    step: int | None = None, total: int | None = None, phase: str | None = None, **numbers: float
 ) -> None:
     """Reports completed steps, total steps, the phase, and numbers such as `loss`; all optional.
 

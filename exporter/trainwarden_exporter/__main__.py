@@ -273,8 +273,7 @@ def discover(path: Path | None, output: Path | None = None, *, as_json: bool = F
 def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(
-        prog=program,
-        description="Observe a training host and publish its state to Prometheus.",
+        prog=program, description="Observe a training host and publish its state to Prometheus."
     )
     version = f"{PROGRAM} {__version__} (Python {platform.python_version()})"
     parser.add_argument("--version", action="version", version=version)

@@ -120,11 +120,7 @@ def log_specs(run: RunConfig) -> tuple[LogSpec, ...]:
 
 
 def line_patterns(
-    known: Framework,
-    config: LogConfig,
-    *,
-    has_own_steps: bool = False,
-    has_servers: bool = True,
+    known: Framework, config: LogConfig, *, has_own_steps: bool = False, has_servers: bool = True
 ) -> tuple[LinePattern, ...]:
     """Returns the patterns for a log; of several with the same name, the most specific one.
 

@@ -156,10 +156,7 @@ def gather(
 
 
 def _own_folder(
-    folder: Path,
-    samples: dict[str, bytes],
-    saved: Path | None,
-    others: Sequence[AnnouncedWorker],
+    folder: Path, samples: dict[str, bytes], saved: Path | None, others: Sequence[AnnouncedWorker]
 ) -> RunFolder:
     """Finds the framework and the checkpoints of the run: those in `saved`, where it is known."""
     if saved is not None and (others or not saved.is_relative_to(folder.resolve())):
@@ -229,10 +226,7 @@ def _named_logs(logs: Iterable[DiscoveredLog]) -> Iterator[tuple[str, Discovered
 
 
 def _read_logs(
-    files: Sequence[LogFile],
-    samples: dict[str, bytes],
-    framework: Framework,
-    unread: list[str],
+    files: Sequence[LogFile], samples: dict[str, bytes], framework: Framework, unread: list[str]
 ) -> Iterator[LogReading]:
     copies = LineDeduplicator() if any(map(is_copy, files)) else None
     left = MAX_TOTAL_BYTES

@@ -114,11 +114,7 @@ MACHINE_CAUSES: tuple[Cause, ...] = (
     Cause(
         "disk_full",
         "A disk was full",
-        (
-            lines("disk_full", points=6, what="Writing failed"),
-            first_of("disk_full"),
-            FINISHED,
-        ),
+        (lines("disk_full", points=6, what="Writing failed"), first_of("disk_full"), FINISHED),
         bullet_points("""
             - Free space before a restart: a save on a full disk is lost.
             - Keep fewer checkpoints, or move the complete ones away.
@@ -173,11 +169,7 @@ MACHINE_CAUSES: tuple[Cause, ...] = (
     Cause(
         "port_in_use",
         "A port was still in use, usually by a leftover of the last run",
-        (
-            lines("port_in_use", points=4, what="Binding failed"),
-            first_of("port_in_use"),
-            FINISHED,
-        ),
+        (lines("port_in_use", points=4, what="Binding failed"), first_of("port_in_use"), FINISHED),
         bullet_points("""
             - Find what listens there (`ss -ltnp`) and end exactly that process.
         """),

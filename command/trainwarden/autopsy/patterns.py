@@ -93,15 +93,13 @@ MEMORY = (
         rf" ?/ ?(?P<memory_total>{_NUMBER}) ?G(?:i?B)?(?: *\((?P<memory_percent>{_NUMBER})%\))?)",
     ),
     LinePattern(
-        "memory_available",
-        rf"(?i:\bavailable[:=]? *(?P<memory_available>{_NUMBER}) ?G(?:i?B)?)",
+        "memory_available", rf"(?i:\bavailable[:=]? *(?P<memory_available>{_NUMBER}) ?G(?:i?B)?)"
     ),
 )
 
 WATCHDOG = (
     LinePattern(
-        "worker_dead",
-        r"(?i:\bworkers?\b.{0,80}\b(?:died|dead|not running|missing|crashed|gone)\b)",
+        "worker_dead", r"(?i:\bworkers?\b.{0,80}\b(?:died|dead|not running|missing|crashed|gone)\b)"
     ),
     LinePattern("worker_restarted", r"(?i:\b(?:re)?start(?:ed|ing)\b.{0,60}\bworker)"),
     LinePattern("worker_healthy", r"(?i:\bworkers?\b.{0,80}\bhealthy\b)"),

@@ -10,25 +10,14 @@ from trainwarden.autopsy import patterns as autopsy_patterns
 from trainwarden.autopsy.attempt_ends import MIN_JUMP, counts_again, is_last_step, shows_failure
 from trainwarden.autopsy.files import LogFile, is_read_whole, read_blocks
 from trainwarden.autopsy.line_times import LineTimes
-from trainwarden.autopsy.model import (
-    Attempt,
-    Line,
-    LogReading,
-    Tally,
-    ValueRange,
-    with_number,
-)
+from trainwarden.autopsy.model import Attempt, Line, LogReading, Tally, ValueRange, with_number
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.frameworks.error_lines import TRACEBACK
 from trainwarden_exporter.logs.deduplication import LineDeduplicator
 from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.logs.line_blocks import LineBlock
 from trainwarden_exporter.logs.line_parser import parse_number, shorten_line, strip_prefixes
-from trainwarden_exporter.logs.pattern_search import (
-    MatchedLine,
-    PatternMatch,
-    compile_patterns,
-)
+from trainwarden_exporter.logs.pattern_search import MatchedLine, PatternMatch, compile_patterns
 from trainwarden_exporter.progress.counts import resolve_count
 from trainwarden_exporter.progress.events import (
     Advanced,

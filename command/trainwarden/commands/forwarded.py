@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 FORWARDED = {
     "discover": ("trainwarden_exporter", "propose a configuration that fits this host"),
-    "checkpoints": (
-        "trainwarden_exporter",
-        "list the checkpoints of a run, each read and proved",
-    ),
+    "checkpoints": ("trainwarden_exporter", "list the checkpoints of a run, each read and proved"),
     "preflight": ("trainwarden_exporter", "check whether a run can start on this host"),
     "stacks": ("trainwarden_exporter", "show what the processes of a run do, by their stacks"),
     "journal": ("trainwarden_remediator", "show alerts, decisions, actions and their outcomes"),

@@ -41,11 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     # here: `trainwarden stop --help` needs none of it
-    from trainwarden.run.announcement import (  # noqa: PLC0415
-        dismiss,
-        list_running,
-        running_pid,
-    )
+    from trainwarden.run.announcement import dismiss, list_running, running_pid  # noqa: PLC0415
 
     if not options.runs:
         lines = list_running()

@@ -56,12 +56,7 @@ def start_run(argv: Sequence[str], settings: dict[str, Any], *, detach: bool = F
     settings = {**settings, "run": settings["run"] or default_name(argv)}
     announcement = claim(
         folder,
-        {
-            **settings,
-            "argv": list(argv),
-            "cwd": str(Path.cwd()),
-            "run_id": os.urandom(16).hex(),
-        },
+        {**settings, "argv": list(argv), "cwd": str(Path.cwd()), "run_id": os.urandom(16).hex()},
         free_name=not named,
         say=lambda line: print(f"trainwarden run: {line}", file=sys.stderr),  # noqa: T201
     )

@@ -120,10 +120,7 @@ def _in_folder(found: Iterable[CheckpointProof], folder: str) -> list[Checkpoint
 
 
 def _proofs(
-    layout: CheckpointLayout,
-    folder: str,
-    result: ScanResult,
-    records: Mapping[str, EntryRecord],
+    layout: CheckpointLayout, folder: str, result: ScanResult, records: Mapping[str, EntryRecord]
 ) -> Iterator[CheckpointProof]:
     for step_dir in (*result.complete, *result.incomplete):
         path = f"{folder}/{step_dir.name.text}"

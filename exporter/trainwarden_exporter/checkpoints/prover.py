@@ -8,12 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from trainwarden_exporter.checkpoints.entry_check import (
-    EntryCheck,
-    EntryRecord,
-    Files,
-    stat_files,
-)
+from trainwarden_exporter.checkpoints.entry_check import EntryCheck, EntryRecord, Files, stat_files
 from trainwarden_exporter.checkpoints.paced_reader import ReadRate, lower_priority
 from trainwarden_exporter.checkpoints.proofs import ProofSnapshot, build_snapshot, tracker_rule
 from trainwarden_exporter.checkpoints.scanner import CheckpointSnapshot

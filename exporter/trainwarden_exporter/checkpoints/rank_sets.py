@@ -33,8 +33,7 @@ _OPTIMIZER = re.compile(
 
 
 def check_sets(
-    names: Collection[str],
-    world_sizes: Mapping[str, Mapping[str, int]],
+    names: Collection[str], world_sizes: Mapping[str, Mapping[str, int]]
 ) -> Iterator[Damage]:
     """Yields what is missing from the files `names` of a checkpoint.
 

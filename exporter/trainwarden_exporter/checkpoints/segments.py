@@ -63,12 +63,7 @@ def number_type(kind: str, items: int) -> str:
 
 
 def read_segment(
-    file: PacedFile,
-    name: str,
-    segment: Segment,
-    result: ContentResult,
-    *,
-    count_zeros: bool,
+    file: PacedFile, name: str, segment: Segment, result: ContentResult, *, count_zeros: bool
 ) -> Iterator[int]:
     """Reads `segment` into `result`; yields the size of each chunk. Raises OSError."""
     crc, end, searched = 0, segment.start + segment.size, bool(segment.numbers)

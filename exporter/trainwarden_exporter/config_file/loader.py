@@ -166,11 +166,7 @@ class ParsedFile(Generic[M]):
     """A YAML file that is read into a model. Raises ConfigError if it is not YAML."""
 
     def __init__(
-        self,
-        text: str,
-        path: Path,
-        model: type[M],
-        environment: Mapping[str, str] | None = None,
+        self, text: str, path: Path, model: type[M], environment: Mapping[str, str] | None = None
     ) -> None:
         self.variables = os.environ if environment is None else environment
         self.root = compose(text, path)

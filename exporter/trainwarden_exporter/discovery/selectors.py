@@ -9,11 +9,7 @@ from os.path import commonpath
 from pathlib import Path, PurePath
 
 from trainwarden_exporter.discovery.processes import Candidate, ancestor_pids
-from trainwarden_exporter.discovery.programs import (
-    INTERPRETERS,
-    find_launched_script,
-    find_script,
-)
+from trainwarden_exporter.discovery.programs import INTERPRETERS, find_launched_script, find_script
 from trainwarden_exporter.runtime.linear_search import is_found
 
 _NAMING_OPTIONS = ("--name", "--role", "--worker", "--worker-index", "--index", "--rank", "--port")

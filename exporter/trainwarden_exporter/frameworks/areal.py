@@ -55,12 +55,7 @@ FRAMEWORK = fw.Framework(
             ),
         ),
         fw.CheckpointLayout(
-            "critic",
-            f"{_TRIAL}/critic",
-            _ENTRY,
-            _COMPLETENESS,
-            step_offset=1,
-            provable=_PROVABLE,
+            "critic", f"{_TRIAL}/critic", _ENTRY, _COMPLETENESS, step_offset=1, provable=_PROVABLE
         ),
     ),
     logs=(

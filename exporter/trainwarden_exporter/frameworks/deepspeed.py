@@ -24,10 +24,7 @@ FRAMEWORK = fw.Framework(
             f"{_RUN}/{{has global_step*}}",
             r"global_step(?P<step>\d+)",
             AllOf((TrackerRule("latest", _LATEST), MarkerRule(("*model_states.pt",)))),
-            provable=(
-                fw.Provable.ARCHIVES,
-                fw.Provable.RANKS,
-            ),
+            provable=(fw.Provable.ARCHIVES, fw.Provable.RANKS),
         ),
     ),
     logs=(fw.LogLayout("trainer", fw.CONSOLE_LOGS, role="trainer"),),
@@ -53,9 +50,7 @@ FRAMEWORK = fw.Framework(
             fw.Phase.SAVING,
         ),
         fw.LinePattern(
-            "saved",
-            r"Checkpoint global_step(?P<step>\d+) is ready now!",
-            ends=fw.Phase.SAVING,
+            "saved", r"Checkpoint global_step(?P<step>\d+) is ready now!", ends=fw.Phase.SAVING
         ),
         fw.error_line("errored", r"[Ll]oss scale already at minimum - cannot decrease scale"),
         fw.error_line("worker_failed", r"exits with return code = (?:-\d|[1-9])"),

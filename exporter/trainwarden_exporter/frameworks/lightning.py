@@ -25,10 +25,7 @@ FRAMEWORK = fw.Framework(
             completeness=AnyOf(
                 (MarkerRule((".metadata", "meta.pt"), last=True), SettledRule(("",), seconds=10))
             ),
-            provable=(
-                fw.Provable.ARCHIVES,
-                fw.Provable.ITEMS,
-            ),
+            provable=(fw.Provable.ARCHIVES, fw.Provable.ITEMS),
         ),
     ),
     logs=(fw.LogLayout("trainer", fw.CONSOLE_LOGS, role="trainer"),),

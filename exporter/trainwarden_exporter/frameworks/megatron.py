@@ -31,11 +31,7 @@ FRAMEWORK = fw.Framework(
             f"{_RUN}/{{has iter_*}}",
             r"iter_(?P<step>\d{7,})",
             TrackerRule(_TRACKER),
-            provable=(
-                fw.Provable.ARCHIVES,
-                fw.Provable.RANKS,
-                fw.Provable.ITEMS,
-            ),
+            provable=(fw.Provable.ARCHIVES, fw.Provable.RANKS, fw.Provable.ITEMS),
         ),
     ),
     logs=(fw.LogLayout("trainer", fw.CONSOLE_LOGS, role="trainer"),),

@@ -22,11 +22,7 @@ FRAMEWORK = fw.Framework(
             r"step_(?P<step>\d+)",
             RenamedRule(),
             partial=r"tmp_step_(?P<step>\d+)",
-            provable=(
-                fw.Provable.ITEMS,
-                fw.Provable.TENSORS,
-                fw.Provable.SHARDS,
-            ),
+            provable=(fw.Provable.ITEMS, fw.Provable.TENSORS, fw.Provable.SHARDS),
         ),
     ),
     logs=(fw.LogLayout("trainer", fw.CONSOLE_LOGS, role="trainer"),),

@@ -26,10 +26,7 @@ FRAMEWORK = fw.Framework(
             r"iter_(?P<step>\d{7,})",
             TrackerRule(_TRACKER),
             step_offset=1,
-            provable=(
-                fw.Provable.ITEMS,
-                fw.Provable.ARCHIVES,
-            ),
+            provable=(fw.Provable.ITEMS, fw.Provable.ARCHIVES),
         ),
     ),
     logs=(fw.LogLayout("trainer", fw.CONSOLE_LOGS, role="trainer"),),

@@ -27,11 +27,7 @@ FRAMEWORK = fw.Framework(
                     MarkerRule(("model.safetensors.index.json",), last=True),
                 )
             ),
-            provable=(
-                fw.Provable.ITEMS,
-                fw.Provable.TENSORS,
-                fw.Provable.SHARDS,
-            ),
+            provable=(fw.Provable.ITEMS, fw.Provable.TENSORS, fw.Provable.SHARDS),
         ),
     ),
     logs=(fw.LogLayout("trainer", fw.CONSOLE_LOGS, role="trainer"),),

@@ -50,12 +50,7 @@ FRAMEWORK = fw.Framework(
         ),
         # The rate in the bar is smoothed; the times of its draws are exact.
         fw.LinePattern(
-            "bar",
-            tqdm_bar(""),
-            fw.Phase.TRAINING,
-            redrawn=True,
-            total_of="bar",
-            role="trainer",
+            "bar", tqdm_bar(""), fw.Phase.TRAINING, redrawn=True, total_of="bar", role="trainer"
         ),
         fw.LinePattern(
             "evaluation_bar", NESTED_TQDM_BAR, fw.Phase.EVALUATING, redrawn=True, role="trainer"

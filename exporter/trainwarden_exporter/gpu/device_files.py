@@ -90,11 +90,7 @@ class DeviceFileScanner:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        root: Path = PROC,
-        clock: Callable[[], float] = time.monotonic,
+        self, folder: Path, *, root: Path = PROC, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._folder = folder
         self._root = root

@@ -22,10 +22,7 @@ _SESSION_FIELD, _TERMINAL_FIELD = 3, 4
 
 
 def interactive_reason(
-    process: Process,
-    arguments: Sequence[str],
-    processes: Mapping[int, Process],
-    root: Path = PROC,
+    process: Process, arguments: Sequence[str], processes: Mapping[int, Process], root: Path = PROC
 ) -> str:
     """Returns why `process` counts as interactive, or "".
 

@@ -107,8 +107,7 @@ def read_gpu(key: GpuKey, handle: Handle, *, samples_after: int) -> GpuReading:
         memory=device.memory(),
         temperatures=device.temperatures(),
         slowdown_celsius=device.call(
-            pynvml.nvmlDeviceGetTemperatureThreshold,
-            pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,
+            pynvml.nvmlDeviceGetTemperatureThreshold, pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
         ),
         power_watts=device.converted(_from_milli, pynvml.nvmlDeviceGetPowerUsage),
         power_limit_watts=device.converted(_from_milli, pynvml.nvmlDeviceGetEnforcedPowerLimit),

@@ -19,10 +19,7 @@ from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.host.memory import call_psutil, read_available_memory
 from trainwarden_exporter.preflight.report import Finding, PreflightContext
 from trainwarden_exporter.processes import restart_loop
-from trainwarden_exporter.processes.exit_status import (
-    NO_EXIT_STATUSES,
-    exit_statuses_available,
-)
+from trainwarden_exporter.processes.exit_status import NO_EXIT_STATUSES, exit_statuses_available
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import PROC, read_command_line
 from trainwarden_exporter.processes.start_history import StartLog, start_log_path

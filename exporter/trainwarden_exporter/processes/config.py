@@ -7,13 +7,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Annotated, Protocol, Self, TypeVar
 
-from pydantic import (
-    Field,
-    StringConstraints,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from trainwarden_exporter.config_file.loader import LocatedError, Section, unique_by
 from trainwarden_exporter.config_file.types import Bytes, Name, Seconds

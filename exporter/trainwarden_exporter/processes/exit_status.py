@@ -54,12 +54,7 @@ ReadExit = Callable[[Identity], ProcessExit | None]
 class ExitWatcher:
     """Holds a pidfd of each watched process (at most `capacity`) to read its exit status."""
 
-    def __init__(
-        self,
-        root: Path = PROC,
-        *,
-        capacity: int = _MAX_PIDFDS,
-    ) -> None:
+    def __init__(self, root: Path = PROC, *, capacity: int = _MAX_PIDFDS) -> None:
         self._root = root
         self._capacity = capacity
         self._pidfds: dict[Identity, int] = {}

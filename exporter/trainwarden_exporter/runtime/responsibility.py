@@ -11,11 +11,7 @@ NOBODY = "Nobody needs to"
 
 
 def who_acts(
-    *,
-    operator: bool = False,
-    remediator: bool = False,
-    held_by: str | None = None,
-    until: str = "",
+    *, operator: bool = False, remediator: bool = False, held_by: str | None = None, until: str = ""
 ) -> str:
     """Returns who acts next, as one of four: who set a hold, you, the remediator, nobody.
 

@@ -138,13 +138,7 @@ class StepDirScanner:
         self._missing = False
         self._scanners: dict[Path, FolderScanner] = {}
         self._open_folder: Callable[[Path], FolderScanner] = lambda path: FolderScanner(
-            str(path),
-            name_parser,
-            rule,
-            filesystem=filesystem,
-            now=now,
-            clock=clock,
-            listed=listed,
+            str(path), name_parser, rule, filesystem=filesystem, now=now, clock=clock, listed=listed
         )
 
     @property

@@ -48,10 +48,7 @@ def certificate_warning(context: ssl.SSLContext, config: TLSServerConfig) -> str
     client.set_ciphers("ALL")
     client.load_verify_locations(cadata=certificate[0] if certificate else None)
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-    sides = (
-        client.wrap_bio(down, up),
-        context.wrap_bio(up, down, server_side=True),
-    )
+    sides = (client.wrap_bio(down, up), context.wrap_bio(up, down, server_side=True))
     try:
         for _ in range(4):
             for side in sides:

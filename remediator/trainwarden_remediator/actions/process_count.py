@@ -13,11 +13,7 @@ from pathlib import Path
 from trainwarden_exporter.processes.config import WorkerConfig
 from trainwarden_exporter.processes.matching import ProcessTree, WorkerKey, oldest_root_start
 from trainwarden_exporter.processes.procfs import Process, read_owner
-from trainwarden_exporter.processes.selector import (
-    ProcessAttributes,
-    is_account,
-    is_of_folder,
-)
+from trainwarden_exporter.processes.selector import ProcessAttributes, is_account, is_of_folder
 from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_remediator.actions.termination import is_alive
 from trainwarden_remediator.config.restart_methods.process import ProcessTarget

@@ -47,10 +47,7 @@ class SaveCheck:
     """Looks for the checkpoints of `specs`. For one thread."""
 
     def __init__(
-        self,
-        specs: Sequence[CheckpointSpec],
-        *,
-        now: Callable[[], float] = time.time,
+        self, specs: Sequence[CheckpointSpec], *, now: Callable[[], float] = time.time
     ) -> None:
         self._scanners = [CheckpointScanner(spec) for spec in specs]
         self._parsers = [

@@ -138,8 +138,7 @@ def _sections(
     why = '<label>Why <input name="why" maxlength="200" autocomplete="off"></label>'
     parts = [
         html.section(
-            "Hold",
-            _form("hold", token, f"{_select('scope', 'What', scopes)}{durations}{why}"),
+            "Hold", _form("hold", token, f"{_select('scope', 'What', scopes)}{durations}{why}")
         )
     ]
     if holds:

@@ -183,9 +183,7 @@ PLAYBOOKS: Mapping[str, Playbook] = {
         ),
     ),
     "restart_stalled_run": Playbook(
-        condition=Condition.NO_PROGRESS,
-        target="trainer",
-        verify=Verify(timeout=180, progress=True),
+        condition=Condition.NO_PROGRESS, target="trainer", verify=Verify(timeout=180, progress=True)
     ),
 }
 """The playbooks that the shipped rules name. A playbook of the same name in the file replaces

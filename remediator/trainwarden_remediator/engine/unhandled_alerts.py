@@ -60,11 +60,7 @@ BLIND = frozenset({"TrainingExporterDown", "TrainingCollectorFailing"})
 """While one of these fires, the absence of another alert says nothing about the host."""
 
 NOTIFIED_OTHERWISE = frozenset(
-    {
-        "TrainingRemediationGaveUp",
-        "TrainingRemediationBreakerOpen",
-        "TrainingRemediatorDeaf",
-    }
+    {"TrainingRemediationGaveUp", "TrainingRemediationBreakerOpen", "TrainingRemediatorDeaf"}
 )
 """Alerts about what the remediator notifies itself, as `gave_up`, `breaker_opened` and
 `alerts_stale`."""
@@ -221,11 +217,7 @@ class UnhandledAlerts:
         return {"handling": self._stall_handling(alert)}
 
     async def _record_ended(
-        self,
-        tracked: dict[str, _Tracked],
-        present: Mapping[str, ListedAlert],
-        *,
-        watched: bool,
+        self, tracked: dict[str, _Tracked], present: Mapping[str, ListedAlert], *, watched: bool
     ) -> None:
         now = self._clock.monotonic()
         critical = [one.alert for one in present.values() if self._kind(one.alert) == "unhandled"]

@@ -8,13 +8,7 @@ from typing import Literal
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
-from trainwarden_remediator.model import (
-    CLOSED,
-    GIVEN_UP,
-    NEEDS_OPERATOR,
-    Decision,
-    Incident,
-)
+from trainwarden_remediator.model import CLOSED, GIVEN_UP, NEEDS_OPERATOR, Decision, Incident
 from trainwarden_remediator.observation.snapshot import Snapshot
 from trainwarden_remediator.policy.context import PolicyState
 

@@ -20,11 +20,7 @@ from trainwarden_remediator.config.limits import JournalLimits
 from trainwarden_remediator.config.targets import ON_CALL
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal.approvals import use_approval
-from trainwarden_remediator.journal.clock_times import (
-    bounded_time,
-    move_future_times,
-    move_times,
-)
+from trainwarden_remediator.journal.clock_times import bounded_time, move_future_times, move_times
 from trainwarden_remediator.journal.database import JournalFile
 from trainwarden_remediator.journal.queries import (
     LAST_ACTIONS,

@@ -64,13 +64,7 @@ class ActiveAlertLister:
     this Alertmanager count, because webhooks do not say which other alerts are of this host.
     """
 
-    def __init__(
-        self,
-        settings: PullSettings | None,
-        fetch: Fetch,
-        *,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, settings: PullSettings | None, fetch: Fetch, *, clock: Clock) -> None:
         self._clock = clock
         self._turn = asyncio.Lock()
         self.reconfigure(settings, fetch)

@@ -13,11 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainwarden_exporter.processes.accounts import find_uid
-from trainwarden_exporter.processes.listening_ports import (
-    LISTENING,
-    parse_endpoint,
-    parse_sockets,
-)
+from trainwarden_exporter.processes.listening_ports import LISTENING, parse_endpoint, parse_sockets
 from trainwarden_exporter.processes.procfs import account_name
 from trainwarden_remediator.exceptions import ObservationError
 

@@ -51,10 +51,7 @@ def _attempt(incident: IncidentRecord, action: ActionRecord, times: TimeFormat) 
 
 
 def _last_attempt(
-    incident: IncidentRecord,
-    action: ActionRecord,
-    record: EvidenceRecord | None,
-    times: TimeFormat,
+    incident: IncidentRecord, action: ActionRecord, record: EvidenceRecord | None, times: TimeFormat
 ) -> Sequence[str]:
     """Returns the cells of the attempt that `action`, the last one, has started."""
     worker, run, announced = _seen(record, action)

@@ -18,11 +18,7 @@ from trainwarden_exporter.frameworks.error_lines import (
 )
 from trainwarden_exporter.runtime.formatting import format_size, plural
 from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition
-from trainwarden_remediator.journal.evidence_text import (
-    is_missing,
-    process_ends,
-    proved_wait,
-)
+from trainwarden_remediator.journal.evidence_text import is_missing, process_ends, proved_wait
 from trainwarden_remediator.report.markdown import TimeFormat, code, format_elapsed, text
 from trainwarden_remediator.report.model import EvidenceRecord, IncidentRecord
 

@@ -168,11 +168,7 @@ def _with_operator(incident: IncidentRecord, yours: Collection[str]) -> Incident
 
 
 def report_nights(
-    journal: Path,
-    since: float,
-    style: ReportStyle,
-    now: float,
-    current: CurrentState | None = None,
+    journal: Path, since: float, style: ReportStyle, now: float, current: CurrentState | None = None
 ) -> str:
     """Returns the report of all incidents since `since` (Unix seconds). Raises JournalError.
 

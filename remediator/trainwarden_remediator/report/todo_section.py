@@ -17,12 +17,7 @@ from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.model import GIVEN_UP, STALL
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.policy.alert_handling import AlertView, with_own_step
-from trainwarden_remediator.policy.failing_starts import (
-    FAILING,
-    REPEATED,
-    failed_restarts,
-    mending,
-)
+from trainwarden_remediator.policy.failing_starts import FAILING, REPEATED, failed_restarts, mending
 from trainwarden_remediator.policy.halts import is_halted
 from trainwarden_remediator.report.host_now import HostNow, has_stalled, is_lost
 from trainwarden_remediator.report.incident import runbook_link

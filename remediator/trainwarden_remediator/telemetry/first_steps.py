@@ -11,11 +11,7 @@ from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU
 from trainwarden_exporter.webserver.runbooks import first_step
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.holds.service import operator_name
-from trainwarden_remediator.policy.alert_handling import (
-    AlertView,
-    bounded,
-    with_own_step,
-)
+from trainwarden_remediator.policy.alert_handling import AlertView, bounded, with_own_step
 from trainwarden_remediator.policy.failing_starts import REPEATED, failed_restarts, mending
 from trainwarden_remediator.policy.halts import is_halted
 from trainwarden_remediator.policy.manual_restart import announced_key, manual_restart

@@ -72,8 +72,7 @@ ALERTS_STALE = _gauge(
     "1 while the watchdog alert has not arrived for so long that the failsafe monitors memory.",
 )
 FAILSAFE_ACTIVE = _gauge(
-    "failsafe_active",
-    "1 while the failsafe's alert fires: no alerts arrive, and memory is short.",
+    "failsafe_active", "1 while the failsafe's alert fires: no alerts arrive, and memory is short."
 )
 OLDEST_ACTION = _gauge(
     "oldest_action_timestamp_seconds",

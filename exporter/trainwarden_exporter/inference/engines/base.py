@@ -103,11 +103,7 @@ class InferenceEngine(ABC):
         return Liveness.SERVING if response.succeeded else Liveness.BAD
 
     def requests(
-        self,
-        stage: ProbeStage,
-        responses: HttpResponses,
-        *,
-        failed: bool,
+        self, stage: ProbeStage, responses: HttpResponses, *, failed: bool
     ) -> Iterable[HttpRequest]:
         """Returns the requests of `stage`, given `responses`; called until there are no new ones.
 
