@@ -81,7 +81,10 @@ EVENTS = (
 )
 """An event of a part of an outage is one of the incident of that outage."""
 
-OF_OUTAGE = "(SELECT id FROM incident WHERE ? IN (id, part_of))"
+OF_OUTAGE = (
+    "(SELECT incident.id FROM (SELECT ? AS outage) JOIN incident"
+    " ON incident.id = outage OR part_of = outage)"
+)
 """The incidents of the outage of an incident: that one, and its parts."""
 
 
