@@ -9,20 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
-from typing import Self
+from typing import NamedTuple, Self
 
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.processes.config import RunWorkers
 from trainwarden_exporter.processes.matching import ProcessTree, WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_exporter.processes.stacks.members import find_members
-from trainwarden_exporter.processes.stacks.model import (
-    Activity,
-    Diagnosis,
-    Finding,
-    Movement,
-    Stacks,
-)
+from trainwarden_exporter.processes.stacks.model import Activity, Diagnosis, Movement, Stacks
 from trainwarden_exporter.processes.stacks.py_spy import read_stacks
 from trainwarden_exporter.processes.stacks.sampler import LOOK_SECONDS, ReadStacks, RunSampler
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller, BackgroundPollers
@@ -35,6 +29,14 @@ STALE_SECONDS = 60.0
 MOVED_SECONDS = 300.0
 """Seconds for which a run that moved counts as moving, unless it is stuck: a process that waits for
 a moment at the end of an evaluation must not end its patience."""
+
+LASTING = {
+    Activity.MOVING: MOVED_SECONDS,
+    Activity.SLEEP: MOVED_SECONDS,
+    Activity.PROMPT: math.inf,
+}
+"""Seconds for which a process counts as doing this until anything else is seen of it: a sample that
+fails and a late look must not end the patience with an evaluation, or with a debugger."""
 
 TreeSource = Callable[[], Mapping[WorkerKey, ProcessTree]]
 
@@ -82,6 +84,16 @@ CHAIN = _gauge(
 )  # fmt: skip
 
 
+class Seen(NamedTuple):
+    """What a process was last seen doing, and when (Unix seconds)."""
+
+    activity: Activity
+    at: float
+
+
+LastSeen = Mapping[tuple[str, Identity], Seen]  # by worker and process
+
+
 @dataclass(frozen=True, slots=True)
 class StackReport:
     """What a look at a run showed, and when (Unix seconds)."""
@@ -94,16 +106,7 @@ class StackReport:
     stuck_since: float | None = None
     moved_at: float | None = None
     """When the run was last found moving in this silence."""
-    at_prompt: frozenset[str] = frozenset()
-    """The workers that wait for an operator, as far as anything was seen since."""
-    slept_at: Mapping[Identity, float] = field(default_factory=dict)
-    """When each process was last found asleep, if nothing else was seen of it since."""
-
-    def activity(self, one: Finding) -> Activity:
-        """Returns what a process does; of a stack that could not be read, what it did before."""
-        slept_at = self.slept_at.get(one.member.identity, -math.inf)
-        unread = one.activity is Activity.UNKNOWN
-        return Activity.SLEEP if unread and self.at - slept_at < MOVED_SECONDS else one.activity
+    seen: LastSeen = field(default_factory=dict)
 
     def has_moved(self, now: float) -> bool:
         return self.moved_at is not None and now - self.moved_at < MOVED_SECONDS
@@ -216,12 +219,9 @@ class StacksCollector(Collector):
             return None
         if now - report.at <= STALE_SECONDS:
             return report
-        # A loaded host delays looks; that must not end the patience with an evaluation, or with a
-        # debugger.
-        stuck = report.diagnosis.movement is Movement.STUCK
-        if stuck or not (report.has_moved(now) or report.at_prompt):
-            return None
-        return replace(report, diagnosis=Diagnosis(Movement.UNKNOWN))
+        seen, stuck = lasting(report.seen, now), report.diagnosis.movement is Movement.STUCK
+        lasts = not stuck and (seen or report.has_moved(now))
+        return replace(report, diagnosis=Diagnosis(Movement.UNKNOWN), seen=seen) if lasts else None
 
     def _look(self, run: str) -> None:
         watched = self._watched[run]
@@ -256,28 +256,27 @@ class StacksCollector(Collector):
             diagnosis,
             stuck_since=(before.stuck_since or began) if stuck else None,
             moved_at=began if moves else before.moved_at,
-            at_prompt=workers_at_prompt(diagnosis, before),
-            slept_at=last_sleeps(diagnosis, before, began),
+            seen=last_seen(diagnosis, before.seen, began),
         )
 
 
-def workers_at_prompt(diagnosis: Diagnosis, before: StackReport) -> frozenset[str]:
-    """Returns the workers that wait for an operator, after those of the report `before`."""
-    doing = {(one.member.key.worker, one.activity) for one in diagnosis.findings}
-    unseen = {
-        worker
-        for worker in before.at_prompt
-        if {activity for one, activity in doing if one == worker} <= {Activity.UNKNOWN}
+def last_seen(diagnosis: Diagnosis, before: LastSeen, now: float) -> LastSeen:
+    """Returns what the processes of a run were last seen doing, after `before`."""
+    look = {
+        (one.member.key.worker, one.member.identity): one.activity for one in diagnosis.findings
     }
-    return frozenset(unseen | {one for one, activity in doing if activity is Activity.PROMPT})
+    workers = {worker for worker, _ in look}
+    kept = {
+        one: seen
+        for one, seen in lasting(before, now).items()
+        if look.get(one) is Activity.UNKNOWN or one[0] not in workers
+    }
+    return {one: Seen(activity, now) for one, activity in look.items()} | kept
 
 
-def last_sleeps(diagnosis: Diagnosis, before: StackReport, now: float) -> Mapping[Identity, float]:
-    """Returns when processes were last found asleep, after those of the report `before`."""
-    doing = {one.member.identity: one.activity for one in diagnosis.findings}
-    asleep = {one: now for one, activity in doing.items() if activity is Activity.SLEEP}
-    unread = {one for one, activity in doing.items() if activity is Activity.UNKNOWN}
-    return asleep | {one: at for one, at in before.slept_at.items() if one in unread}
+def lasting(seen: LastSeen, now: float) -> LastSeen:
+    """Returns what still counts at `now`, if no process was seen since."""
+    return {one: was for one, was in seen.items() if now - was.at < LASTING.get(was.activity, 0.0)}
 
 
 def report_samples(report: StackReport, now: float) -> Iterator[Sample]:
@@ -286,9 +285,7 @@ def report_samples(report: StackReport, now: float) -> Iterator[Sample]:
     for movement in Movement:
         yield MOVEMENT, (run, movement), movement is report.movement(now)
     yield STUCK_SINCE, (run,), report.stuck_since
-    counts = Counter((one.member.key.worker, report.activity(one)) for one in diagnosis.findings)
-    for worker in report.at_prompt:
-        counts.setdefault((worker, Activity.PROMPT), 1)
+    counts = Counter((worker, seen.activity) for (worker, _), seen in report.seen.items())
     for (worker, activity), count in counts.items():
         yield PROCESSES, (run, worker, activity), count
     ranks = {

@@ -17,11 +17,11 @@ from trainwarden_exporter.collectors.stacks import (
     MOVED_SECONDS,
     PROCESSES,
     STALE_SECONDS,
+    Seen,
     StackReport,
     StacksCollector,
-    last_sleeps,
+    last_seen,
     report_samples,
-    workers_at_prompt,
 )
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.processes.config import RunWorkers
@@ -192,14 +192,13 @@ def test_a_wait_for_an_operator_and_a_movement_outlast_late_looks(start: Start) 
         collector._pollers.close()
     assert watched.report is not None
     prompt = ("processes", "night", "trainer", "prompt")
-    watched.report = replace(watched.report, at_prompt=frozenset({"trainer"}))
+    seen = {("trainer", Identity(7, 1)): Seen(Activity.PROMPT, watched.report.at)}
+    watched.report = replace(watched.report, seen=seen)
     assert samples(collector)[prompt] == 1
     late[0] = STALE_SECONDS + 1
     assert samples(collector)[prompt] == 1
     assert samples(collector)["movement", "night", "unknown"] == 1
-    watched.report = replace(
-        watched.report, at_prompt=frozenset(), moved_at=time.time() + STALE_SECONDS
-    )
+    watched.report = replace(watched.report, seen={}, moved_at=time.time() + STALE_SECONDS)
     assert samples(collector)["movement", "night", "moving"] == 1
     late[0] += MOVED_SECONDS + STALE_SECONDS
     assert ("movement", "night", "moving") not in samples(collector)
@@ -221,15 +220,14 @@ def test_a_wait_for_an_operator_and_a_movement_outlast_late_looks(start: Start) 
 def test_only_what_is_seen_ends_a_wait_for_an_operator(
     seen: dict[str, Activity], at_prompt: set[str]
 ) -> None:
-    before = StackReport(
-        "night", 0, 5.0, Diagnosis(Movement.UNKNOWN), at_prompt=frozenset({"trainer"})
-    )
+    before = {("trainer", Identity(1, 1)): Seen(Activity.PROMPT, 0)}
     findings = tuple(
         Finding(Member(WorkerKey("night", worker), "", Identity(1, 1), 0), activity)
         for worker, activity in seen.items()
     )
     diagnosis = Diagnosis(Movement.UNKNOWN, findings)
-    assert workers_at_prompt(diagnosis, before) == at_prompt
+    after = last_seen(diagnosis, before, 2 * MOVED_SECONDS).items()
+    assert {worker for (worker, _), one in after if one.activity is Activity.PROMPT} == at_prompt
 
 
 def test_a_stack_that_could_not_be_read_ends_no_sleep() -> None:
@@ -238,7 +236,7 @@ def test_a_stack_that_could_not_be_read_ends_no_sleep() -> None:
     def looked(before: StackReport, at: float, activity: Activity) -> StackReport:
         one = Finding(Member(KEY, "trainer", Identity(7, 1), 1, is_trainer=True), activity)
         seen = Diagnosis(Movement.UNKNOWN, (one,))
-        return replace(before, at=at, diagnosis=seen, slept_at=last_sleeps(seen, before, at))
+        return replace(before, at=at, diagnosis=seen, seen=last_seen(seen, before.seen, at))
 
     def doing(report: StackReport) -> str:
         samples = report_samples(report, report.at)
@@ -252,6 +250,41 @@ def test_a_stack_that_could_not_be_read_ends_no_sleep() -> None:
     assert doing(unread) == "sleep"
     assert doing(looked(unread, 10 + MOVED_SECONDS, Activity.UNKNOWN)) == "unknown"
     assert doing(looked(looked(unread, 25, Activity.QUEUE), 30, Activity.UNKNOWN)) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("seen", "doing"),
+    [
+        ({1: Activity.UNKNOWN, 2: Activity.COLLECTIVE}, {1: "prompt", 2: "collective"}),
+        ({2: Activity.COLLECTIVE}, {2: "collective"}),
+        ({2: Activity.UNKNOWN}, {2: "unknown"}),
+    ],
+)
+def test_a_process_at_a_prompt_is_there_until_it_is_seen_elsewhere_or_ends(
+    seen: dict[int, Activity], doing: dict[int, str]
+) -> None:
+    """Whatever the other ranks of its worker do: they wait for it."""
+    before = {("trainer", Identity(1, 1)): Seen(Activity.PROMPT, 0)}
+    findings = tuple(
+        Finding(Member(KEY, "trainer", Identity(pid, 1), 0, is_trainer=True), activity)
+        for pid, activity in seen.items()
+    )
+    after = last_seen(Diagnosis(Movement.UNKNOWN, findings), before, 10).items()
+    assert {one.pid: known.activity for (_, one), known in after} == doing
+
+
+def test_a_late_look_ends_no_sleep() -> None:
+    silence, late = Silence(), [100 + STALE_SECONDS]
+    silence.since = 5.0
+    seen = {("trainer", Identity(7, 1)): Seen(Activity.SLEEP, 90)}
+    asleep = StackReport("night", 90, 5.0, Diagnosis(Movement.UNKNOWN), seen=seen)
+    collector = StacksCollector([RUN], trees=dict, silence=silence, now=lambda: late[0])
+    collector._watched["night"].report = asleep
+    current = collector._current("night")
+    assert current is not None
+    assert (PROCESSES, ("night", "trainer", "sleep"), 1) in report_samples(current, late[0])
+    late[0] = 90 + MOVED_SECONDS
+    assert collector._current("night") is None
 
 
 def test_what_moved_in_the_round_before_moves() -> None:
