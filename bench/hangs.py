@@ -276,6 +276,14 @@ grader that limits its time by `signal.alarm` in the process of the trainer. Nor
 semaphore that has a name, which any program may post, or a wait of C code while a thread without
 Python sleeps.
 
+A process that handles or blocks SIGUSR1, SIGUSR2, SIGIO or a real-time signal proves nothing while
+it waits for a queue, a lock or a pipe, or sleeps: a handler, or a thread in `sigwait`, may give it
+what it waits for, and any process may send that signal. Nor does a program that only writes its
+stacks or saves at such a signal, for the kernel does not show what a handler does; nor one of
+Lightning in a job of Slurm, but in a wait for a `DataLoader`, which only its workers end. Python
+itself, torchrun, PyTorch, its data loaders, Ray and faulthandler handle none of these signals, as
+was seen with PyTorch 2.13 and Ray 2.60.
+
 Ranks that `torch.multiprocessing.spawn` has started are named as processes, since their environment
 has no RANK. If all of them are in collectives, that proves no hang: other hosts may have ranks too.
 

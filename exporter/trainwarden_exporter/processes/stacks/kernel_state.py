@@ -8,6 +8,7 @@ import re
 import signal
 import struct
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,7 +63,10 @@ def parse_switches(status: str) -> int | None:
     return sum(counts) if counts else None
 
 
-_TIMERS = sum(1 << number - 1 for number in (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF))
+_OF_TIMERS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
+_OF_PROGRAMS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGIO, *range(signal.SIGRTMIN, 65))
+"""Signals that mean only what a program makes of them. Python, the C library, PyTorch, its launcher
+and its data loaders, Ray and faulthandler handle others; Lightning handles SIGUSR1 in Slurm."""
 
 
 def has_timer(pid: int, root: Path = PROC) -> bool:
@@ -71,11 +75,19 @@ def has_timer(pid: int, root: Path = PROC) -> bool:
     That is a timer of timer_create(2), or a handler of the signals of alarm(2) and setitimer(2),
     whose timers /proc does not show: a library may have set it for a call that has ended.
     """
-    caught = re.search(
-        r"^SigCgt:\s*([0-9a-f]+)$", read_text(f"{root}/{pid}/status") or "", re.MULTILINE
-    )
-    handled = caught is not None and int(caught[1], 16) & _TIMERS != 0
-    return handled or bool(read_text(f"{root}/{pid}/timers"))
+    return _handles(pid, _OF_TIMERS, root) or bool(read_text(f"{root}/{pid}/timers"))
+
+
+def takes_signals(pid: int, root: Path = PROC) -> bool:
+    """Whether any process may give this one something by a signal that it handles or waits for."""
+    return _handles(pid, _OF_PROGRAMS, root)
+
+
+def _handles(pid: int, signals: Iterable[int], root: Path) -> bool:
+    status = read_text(f"{root}/{pid}/status") or ""
+    # sigwait(3) and signalfd(2) are for signals that are blocked
+    masks = re.findall(r"^Sig(?:Cgt|Blk):\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return any(int(mask, 16) >> one - 1 & 1 for mask in masks for one in signals)
 
 
 _MOST_SEMAPHORES = 10_000

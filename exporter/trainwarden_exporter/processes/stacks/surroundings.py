@@ -20,6 +20,7 @@ from trainwarden_exporter.processes.stacks.kernel_state import (
     has_timer,
     is_in_named_memory,
     read_thread_state,
+    takes_signals,
 )
 from trainwarden_exporter.processes.stacks.model import (
     Activity,
@@ -45,6 +46,13 @@ MAY_WAIT_FOR_GPU = " and may wait for its GPU"
 
 _ACCELERATORS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel")
 
+_FED_BY_HANDLERS = (Activity.QUEUE, Activity.LOCK, Activity.PIPE, Activity.SLEEP)
+"""Waits in which a handler of Python runs, and which it may end. A collective is C code, and only
+the end of a child or the answer of a server ends the wait for that."""
+
+_OF_DATA_LOADER = "(utils/data/dataloader.py)"
+"""Of a wait for a queue that only the workers of a data loader of PyTorch fill."""
+
 _COMPUTES_UNSEEN = re.compile(
     r"/(?:jaxlib|jax_plugins|torch_xla|libtpu|tensorflow|torch_neuronx|paddle|mindspore)/"
 )
@@ -63,10 +71,13 @@ class Surroundings(NamedTuple):
 
 def look_around(finding: Finding, inside: Collection[Identity], root: Path = PROC) -> Surroundings:
     """Returns what is around a process; `inside` are the processes of its run."""
-    found = _look_around(finding, inside, root)
+    found, pid = _look_around(finding, inside, root), finding.member.identity.pid
     # Programs of Go handle all signals, and pass on what their parents ask for.
-    timed = finding.stacks.is_python and has_timer(finding.member.identity.pid, root)
-    return found._replace(may_end=found.may_end or timed)
+    fed = found.activity in _FED_BY_HANDLERS and _OF_DATA_LOADER not in finding.detail
+    signalled = finding.stacks.is_python and (
+        has_timer(pid, root) or (fed and takes_signals(pid, root))
+    )
+    return found._replace(may_end=found.may_end or signalled)
 
 
 def _look_around(finding: Finding, inside: Collection[Identity], root: Path) -> Surroundings:

@@ -176,6 +176,42 @@ def test_a_timer_of_the_process_may_end_any_wait_of_it(
     assert found.movement == movement
 
 
+SIGWAIT = """import threading
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+def waits():
+    signal.sigwait([signal.SIGUSR2])
+    q.put(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("handles", "movement"),
+    [
+        ("signal.signal(signal.SIGUSR1, lambda *_: q.put(1))\n", "unknown"),
+        ("signal.signal(signal.SIGRTMIN + 3, lambda *_: q.put(1))\n", "unknown"),
+        (f"{SIGWAIT}threading.Thread(target=waits).start()\n", "unknown"),
+        ("signal.signal(signal.SIGCHLD, lambda *_: None)\n", "stuck"),  # as torch for its loaders
+        ("import faulthandler, readline\nfaulthandler.enable()\n", "stuck"),
+        ("import asyncio\nasyncio.run(asyncio.sleep(0))\n", "stuck"),
+    ],
+    ids=[
+        "SIGUSR1",
+        "a real-time signal",
+        "sigwait",
+        "SIGCHLD",
+        "faults",
+        "asyncio",
+    ],
+)
+def test_any_process_may_fill_the_queue_of_a_handler(
+    start: Start, handles: str, movement: str
+) -> None:
+    found = seen(members(start(f"{QUEUE}{handles}print(flush=True)\nq.get()")))
+
+    assert "waits for a queue" in found.chain
+    assert found.movement == movement
+
+
 @pytest.mark.parametrize(("unlinks", "movement"), [(False, "unknown"), (True, "stuck")])
 def test_a_semaphore_that_has_a_name_may_be_posted_by_any_program(
     start: Start, *, unlinks: bool, movement: str

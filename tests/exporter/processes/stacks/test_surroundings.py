@@ -99,6 +99,25 @@ def test_a_program_of_go_that_handles_all_signals_has_no_alarm(
 
 
 @pytest.mark.parametrize(
+    ("activity", "detail", "may_end"),
+    [
+        (Activity.QUEUE, "get (lib/python3.11/queue.py)", True),
+        (Activity.PIPE, "pipe_read", True),
+        (Activity.QUEUE, "_try_get_data (utils/data/dataloader.py)", False),
+        (Activity.COLLECTIVE, "all_reduce", False),
+    ],
+)
+def test_no_handler_ends_a_collective_or_loads_data(
+    tmp_path: Path, activity: Activity, detail: str, *, may_end: bool
+) -> None:
+    """Lightning has one for SIGUSR1, by which Slurm announces the end of a job."""
+    (tmp_path / "5/task/5").mkdir(parents=True)
+    (tmp_path / "5/status").write_text("Name:\tx\nSigCgt:\t0000000100014202\n")
+
+    assert look_around(Finding(MEMBER, activity, detail), (), tmp_path).may_end is may_end
+
+
+@pytest.mark.parametrize(
     ("activity", "detail"),
     [(Activity.QUEUE, "get (queue.py)"), (Activity.LOCK, "join (threading.py)")],
 )
