@@ -28,7 +28,10 @@ MAX_COUNTS = 32
 """Most counts to remember."""
 
 MAX_EQUAL_BARS = 4
-"""Most bars of one length that are drawn in turn."""
+"""Most bars of the length of the training that are drawn in turn."""
+
+MAX_OTHER_BARS = 16
+"""The same of another length: they may be those of the workers of an evaluation."""
 
 READ_SECONDS = 1.0
 """Seconds by which lines are read late, and then all at once."""
@@ -58,15 +61,19 @@ def with_draw(
 
     `in_turn` is what `is_drawn_in_turn` has returned.
     """
-    since = state.attempt.since
-    if event.total != training_total and state.steps:
+    since, is_other = state.attempt.since, event.total != training_total
+    if is_other and state.steps:
         since = max(since, state.steps[-1].timestamp)
     count = _current_count(state, event, since)
     if count is None:
         return state, None
-    moves = event.step not in count.drawn
+    # the next evaluation of the same length, after the end of one
+    again = is_complete(state, event) and event.step <= min(count.drawn[:-1], default=-1)
+    known = () if is_other and again else count.drawn
+    moves = event.step not in known
     before = count.drawn[-1] if count.drawn else event.step
-    drawn = (*(one for one in count.drawn if one != event.step), event.step)[-MAX_EQUAL_BARS:]
+    drawn = (*(one for one in known if one != event.step), event.step)
+    drawn = drawn[-(MAX_OTHER_BARS if is_other else MAX_EQUAL_BARS) :]
     made = event.step - (before if event.step > before else 0) if moves and count.drawn else 0
     in_turn = in_turn or count.in_turn
     count = replace(count, drawn=drawn, made=count.made + made, in_turn=in_turn)

@@ -168,6 +168,29 @@ def test_bars_of_the_same_length_that_are_drawn_again_in_turn_do_not_move() -> N
     assert run.state.last_sign_at == moved
 
 
+@pytest.mark.parametrize("counts", ["bar", "epoch", "line"])
+@pytest.mark.parametrize("drawn", [(20, 17, 14, 11, 8, 5), (5, 20, 8, 1, 17, 14), tuple(range(12))])
+def test_however_many_bars_of_one_smaller_total_are_drawn_in_turn_none_moves(
+    counts: Literal["bar", "epoch", "line"], drawn: tuple[int, ...]
+) -> None:
+    """As of the workers of an evaluation that hangs; of the second, one worker has ended."""
+    run = Bars(counts)
+    run.draw(*range(46), total=100)
+    run.draw(*drawn, total=20 if max(drawn) == 20 else 30)
+    moved = run.now
+    for _ in range(100):
+        run.draw(*drawn, total=20 if max(drawn) == 20 else 30)
+    assert (run.state.last_sign_at, run.state.step) == (moved, 45)
+
+
+def test_a_longer_evaluation_that_begins_again_before_its_end_moves() -> None:
+    run = Bars("epoch")
+    run.draw(*range(46), total=100)
+    for _ in range(3):
+        run.draw(*range(20), total=40)
+        assert run.state.last_sign_at == run.now
+
+
 @pytest.mark.parametrize("counts", ["epoch", "line"])
 def test_a_bar_that_is_only_drawn_again_is_no_training(counts: Literal["epoch", "line"]) -> None:
     run = Bars(counts)
