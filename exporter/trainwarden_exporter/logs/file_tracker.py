@@ -137,7 +137,7 @@ class FileTracker:
             with self._skip_unreadable(file.bookmark.path):
                 self._update_status(file, found, clock)
                 if self._is_first_scan and file.status is not None:
-                    file.fresh_from = file.status.st_size
+                    file.fresh_from = self._first_offset(file.status.st_size, now)
         self._is_first_scan = False
 
     def reread_from_start(self, file: TailedFile, clock: float) -> tuple[TailedFile, ...]:

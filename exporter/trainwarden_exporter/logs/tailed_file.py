@@ -63,7 +63,8 @@ class TailedFile:
     def __init__(self, bookmark: Bookmark) -> None:
         self.bookmark = bookmark
         self.fresh_from = 0
-        """Lines that begin before this offset existed when the exporter opened the file first."""
+        """Lines that begin before this offset existed when the exporter opened the file first, and
+        a run that was announced just before has not written them."""
         self.is_listed = True
         """Whether a template of the log still matches it."""
         self.is_copy = False

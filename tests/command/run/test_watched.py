@@ -222,3 +222,22 @@ async def test_errors_from_before_the_first_scrape_are_counted_but_not_those_of_
         await asyncio.sleep(0.1)
         seen = await scrape(exporter)
     assert seen["log_error_lines_total", ""] == 2
+
+
+async def test_steps_from_before_the_first_scrape_are_those_of_the_run(
+    runs: Runs, exporter: Exporter
+) -> None:
+    steps = 'for step in range(30): print(f"step {step} loss 0.5", flush=True)'
+    runs.piped(sys.executable, "-c", f"{steps}\nimport time; time.sleep(600)")
+    wait_for(lambda: b"step 29" in runs.log())
+    deadline = time.monotonic() + TIMEOUT
+    seen = await scrape(exporter)
+    while seen.get(("log_read_bytes_total", "")) != len(runs.log()):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.1)
+        seen = await scrape(exporter)
+    seen = await scrape(exporter)  # its start is known as well
+    assert seen["training_step", ""] == 29
+    started = seen["worker_start_timestamp_seconds", ""]
+    assert 0 <= seen["training_last_step_timestamp_seconds", ""] - started < 60
+    assert seen["training_resumes_total", ""] == 0
