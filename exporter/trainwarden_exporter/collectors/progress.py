@@ -36,7 +36,7 @@ from trainwarden_exporter.progress.run_time_evidence import RunLook, ServerSigns
 from trainwarden_exporter.progress.run_time_history import RunDay
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.state import RunProgress
-from trainwarden_exporter.progress.tracker import ProgressTracker
+from trainwarden_exporter.progress.tracker import ProgressTracker, ReadProgress
 from trainwarden_exporter.runtime.account_access import reading_for
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller, BackgroundPollers
 from trainwarden_exporter.runtime.safe_open import file_status
@@ -114,7 +114,8 @@ class ProgressCollector(Collector):
         self._tracker = tracker
         self._specs = tuple(specs)
         days = (RunDay(spec.run, partial(tracker.day, spec.run)) for spec in specs)
-        self.artifacts = (*self._specs, *days)
+        states = (ReadProgress(spec.run, partial(tracker.state, spec.run)) for spec in specs)
+        self.artifacts = (*self._specs, *days, *states)
         self._checkpoints = checkpoints
         self._complete_checkpoints = complete_checkpoints
         self._resume_points = resume_points

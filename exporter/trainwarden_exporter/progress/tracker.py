@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.logs.events import LineEvent
@@ -23,6 +24,13 @@ from trainwarden_exporter.progress.run_time_evidence import RunLook
 from trainwarden_exporter.progress.run_time_history import Part
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.state import CHECKPOINT, HEARTBEAT, RunProgress
+
+
+class ReadProgress(NamedTuple):
+    """The progress of a run, which is only read when a page shows it."""
+
+    run: str
+    read: Callable[[], RunProgress]
 
 
 class ProgressTracker:

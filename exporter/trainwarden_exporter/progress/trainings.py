@@ -54,6 +54,14 @@ def last_count(state: RunProgress, event: StepReported) -> int | None:
     return report.step
 
 
+def counted_beside(state: RunProgress) -> Count | None:
+    """Returns what counts on since the last step, and is none: an evaluation, or other work."""
+    last, sign, count = state.last_step_at, state.last_sign_at, next(iter(state.counts[-1:]), None)
+    if count is None or last is None or sign is None or not (count.began > last < sign):
+        return None
+    return None if state.finished else count
+
+
 def with_draw(
     state: RunProgress, event: StepReported, training_total: int | None, *, in_turn: bool = False
 ) -> tuple[RunProgress, Count | None]:

@@ -287,6 +287,9 @@ def describe_run(run: RunView) -> str:
         parts = [f"{run.name} {_verb(run)}: {NO_STEP_SEEN}"]
     if run.stalled or run.late:
         parts = [f"{run.name} stands {f'at {step}' if step else 'still'}"]
+    elif run.moves and not (run.finished or run.down):
+        # Evaluations, mostly, but the log may not say so.
+        parts = [f"{run.name} is at {step or 'its first step'}; a bar counts on: {run.counted}"]
     ages = [one.age for one in run.checkpoints if one.age is not None]
     if ages and not run.finished:
         parts.append(f"last complete save {format_duration(round(min(ages)))} ago")

@@ -240,6 +240,8 @@ class RunView:
     stall_limit: float | None = None
     restart_limit: float | None = None
     """Time without progress after which it is restarted even if nothing proves a hang."""
+    counted: str = ""
+    """What counts on since its last step, as `120 of 300`: the bar of an evaluation, mostly."""
     waits: str = ""
     """Which of its processes waits for what, if their stacks show whether it is stuck."""
     halted: str = ""
@@ -296,13 +298,21 @@ class RunView:
         """Whether the present step takes longer than usual, although no pause explains it."""
         if self.finished or self.down or self.step_age is None or not self.usual_seconds:
             return False
-        limit = self.usual_seconds + max(self.usual_seconds, LATE_STEP_SECONDS)
-        return self.phase not in PAUSES and self.step_age > limit
+        return self.phase not in PAUSES and self._is_late(self.step_age) and not self.moves
+
+    @property
+    def moves(self) -> bool:
+        """Whether another count than that of its steps goes on."""
+        return bool(self.counted) and not self._is_late(self.silence or 0)
+
+    def _is_late(self, seconds: float) -> bool:
+        usual = self.usual_seconds or 0
+        return seconds > usual + max(usual, LATE_STEP_SECONDS)
 
     @property
     def quiet(self) -> bool:
         """Whether it makes no step for many usual ones, which is no problem yet."""
-        if self.finished or self.down or self.stalled or self.late:
+        if self.finished or self.down or self.stalled or self.late or self.moves:
             return False
         if self.step_age is None or not self.usual_seconds or self.phase in PAUSES:
             return False

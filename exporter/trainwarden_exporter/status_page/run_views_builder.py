@@ -8,6 +8,9 @@ from trainwarden_exporter.logs.counters import ErrorLine
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.progress.run_time_history import RunDay
 from trainwarden_exporter.progress.specs import ProgressSpec
+from trainwarden_exporter.progress.state import RunProgress
+from trainwarden_exporter.progress.tracker import ReadProgress
+from trainwarden_exporter.progress.trainings import counted_beside
 from trainwarden_exporter.runtime.responsibility import AT_PROMPT, SUSPENDED
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page.host import failures
@@ -40,6 +43,7 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
         if isinstance(artifact, ProgressSpec)
     }
     days = {one.run: one.read for one in artifacts if isinstance(one, RunDay)}
+    counted = {one.run: _counted(one.read()) for one in artifacts if isinstance(one, ReadProgress)}
     failed = failures(outcomes)
     error_lines = [artifact for artifact in artifacts if isinstance(artifact, ErrorLine)]
     error_lines.sort(key=lambda line: -line.timestamp)
@@ -56,6 +60,7 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
             silence=series.age("training_progress_timestamp_seconds", run),
             stall_limit=series.of("training_stall_pause_limit_seconds", run),
             restart_limit=series.of("training_stall_restart_limit_seconds", run),
+            counted=counted.get(run, ""),
             waits=_waits(series, run),
             halted=_halted(series, run),
             resumes=series.of("training_resumes_total", run) or 0,
@@ -91,6 +96,11 @@ def build_heartbeat_views(
         for key in series.all("heartbeat_beats_total")
         if key[0] not in known
     )
+
+
+def _counted(state: RunProgress) -> str:
+    count = counted_beside(state)
+    return "" if count is None or not count.drawn else f"{count.drawn[-1]:,} of {count.total:,}"
 
 
 def _waits(series: Series, run: str) -> str:

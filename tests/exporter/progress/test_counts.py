@@ -9,6 +9,7 @@ import pytest
 from tests.exporter.progress.bars import Bars
 
 from trainwarden_exporter.frameworks.base import Phase
+from trainwarden_exporter.progress.trainings import counted_beside
 
 
 def test_a_bar_reports_steps_and_the_total() -> None:
@@ -143,6 +144,21 @@ def test_a_smaller_count_shows_that_the_run_does_not_hang(
     assert run.state.last_sign_at == moved
     run.draw(51, total=60)
     assert run.state.step == 51
+
+
+@pytest.mark.parametrize("counts", ["bar", "epoch", "line"])
+def test_what_counts_on_beside_the_steps_is_known_until_the_next_step(
+    counts: Literal["bar", "epoch", "line"],
+) -> None:
+    run = Bars(counts)
+    run.draw(*range(11), total=60)
+    assert counted_beside(run.state) is None
+    run.draw(*range(8), total=40)
+    count = counted_beside(run.state)
+    assert count is not None
+    assert (count.drawn[-1], count.total) == (7, 40)
+    run.draw(11, total=60)
+    assert counted_beside(run.state) is None
 
 
 def test_bars_that_are_drawn_again_in_turn_do_not_move() -> None:

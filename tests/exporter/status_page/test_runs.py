@@ -371,6 +371,21 @@ def test_a_run_that_has_failed_does_not_train() -> None:
     assert describe_run(replace(run, total=1000)) == "grpo has ended early, step 7 of 1,000"
 
 
+def test_a_run_whose_bar_counts_on_does_not_stand() -> None:
+    run = RunView(
+        "grpo", phase="training", step=80, total=5000, step_age=880.2, usual_seconds=0.5,
+        silence=20, stall_limit=60, counted="120 of 300",
+    )  # fmt: skip
+    at = "grpo is at step 80 of 5,000 (14 min 40 s ago, usually every 500 ms)"
+    assert describe_run(run) == f"{at}; a bar counts on: 120 of 300"
+    assert (run.tone, list(run_problems(run)), run.quiet) == ("good", [], False)
+    # A bar that stands as well is no sign.
+    still = replace(run, silence=59)
+    assert describe_run(still).startswith("grpo stands at step 80 of 5,000")
+    assert (still.tone, replace(run, silence=61).tone) == ("warn", "bad")
+    assert describe_run(replace(run, failure="exit status 3")).startswith("grpo has failed")
+
+
 def test_a_run_that_stands_still_does_not_train() -> None:
     run = RunView("grpo", phase="training", step=80, total=5000, silence=880, stall_limit=60)
     assert describe_run(run) == "grpo stands at step 80 of 5,000"
