@@ -27,7 +27,8 @@ from trainwarden_exporter.processes.procfs import (
     read_text,
 )
 from trainwarden_exporter.processes.stacks.kernel_state import parse_file_number
-from trainwarden_exporter.processes.stacks.model import FarEnd
+from trainwarden_exporter.processes.stacks.model import FarEnd, KernelState
+from trainwarden_exporter.processes.stacks.prompts import TERMINAL
 from trainwarden_exporter.runtime.formatting import on_one_line
 
 MAX_FAR_ENDS = 8
@@ -134,6 +135,30 @@ def _read_string(memory: str, address: str) -> str:
         os.close(file)
     shown = text.decode("utf-8", "replace")
     return shown if end and shown.isprintable() else ""
+
+
+_DEVICES = (
+    (re.compile(r"do_wait_intr_irq|timerfd_read.*"), r"anon_inode:\[timerfd\]", "a timer"),
+    (
+        re.compile(r"wait_woken|(?:n_)?tty_write.*"),
+        TERMINAL.pattern,
+        "its terminal to take output, which Ctrl-Q lets go on after Ctrl-S",
+    ),
+)
+"""Kernel functions, files, and how these are called."""
+
+
+def find_device(pid: int, kernel: KernelState, root: Path = PROC) -> tuple[FarEnd, ...]:
+    """Returns the timer or the terminal for which a process waits that reads none.
+
+    Empty if it waits for neither.
+    """
+    link = "" if kernel.file_number is None else _link(f"{root}/{pid}/fd/{kernel.file_number}")
+    return tuple(
+        FarEnd(text)
+        for channel, file, text in _DEVICES
+        if channel.fullmatch(kernel.wait_channel) and re.fullmatch(file, link)
+    )
 
 
 def find_pipe_ends(

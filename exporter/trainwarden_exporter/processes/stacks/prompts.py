@@ -22,7 +22,7 @@ _PROMPTS = (
 )
 """Files and functions, of CPython 3.9 to 3.14, IPython, prompt_toolkit, debugpy."""
 
-_TERMINAL = re.compile(r"/dev/(?:pts/\d+|tty\w*|console)")
+TERMINAL = re.compile(r"/dev/(?:pts/\d+|tty\w*|console)")
 
 _READ, _SELECT = {
     "x86_64": (("0",), ("23", "270")),
@@ -59,4 +59,4 @@ def reads_terminal(pid: int, root: Path = PROC) -> bool:
         link = os.readlink(f"{root}/{pid}/fd/{file_number}")  # noqa: PTH115 - a link in /proc
     except OSError:
         return False
-    return _TERMINAL.fullmatch(link) is not None
+    return TERMINAL.fullmatch(link) is not None

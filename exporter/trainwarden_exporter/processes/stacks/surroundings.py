@@ -11,6 +11,7 @@ from typing import NamedTuple
 from trainwarden_exporter.processes.procfs import PROC, Identity, read_open_links, read_text
 from trainwarden_exporter.processes.stacks.activity import sleeps_on
 from trainwarden_exporter.processes.stacks.far_ends import (
+    find_device,
     find_file,
     find_lock_holder,
     find_pipe_ends,
@@ -86,6 +87,8 @@ def _look_around(finding: Finding, inside: Collection[Identity], root: Path) -> 
     if activity in (Activity.IDLE, Activity.SERVER) and reads_terminal(pid, root):
         return Surroundings(Activity.PROMPT)
     match activity:
+        case Activity.IDLE | Activity.SERVER if kernel and (ends := find_device(pid, kernel, root)):
+            return Surroundings(Activity.IDLE, ends)
         case Activity.SERVER if kernel is not None:
             servers = find_servers(pid, kernel.file_number, pids, root)
             # another thread waits for the server; what wakes this one may come from a third

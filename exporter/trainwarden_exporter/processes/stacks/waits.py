@@ -27,6 +27,12 @@ RAY = "ray"
 """The detail of a wait for Ray, whose workers are no children of the process that waits."""
 
 
+FROZEN = "frozen"
+"""The detail of a process that is stopped with its cgroup."""
+
+_FREEZER = r"__refrigerator|do_freezer_trap"
+
+
 class Wait(NamedTuple):
     activity: Activity
     detail: str = ""
@@ -124,7 +130,7 @@ _CHANNELS = (
     (r"(?:hr|do_)nanosleep|hrtimer_nanosleep|common_nsleep", Activity.SLEEP),
     (r"fuse_|request_wait_answer|nfs|rpc_|folio_wait|io_schedule|wait_on_page", Activity.DISK),
     (r"tcp_|sk_wait_data|inet_|wait_woken|unix_stream_", Activity.SERVER),
-    (r"do_wait|kernel_wait|(?:rt_)?sigsuspend", Activity.CHILD),
+    (r"do_wait(?!_intr)|kernel_wait|(?:rt_)?sigsuspend", Activity.CHILD),
     (r"futex_", Activity.LOCK),
 )
 
@@ -158,6 +164,8 @@ def find_wait(
 
     `world` is the number of ranks of its job.
     """
+    if re.fullmatch(_FREEZER, kernel.wait_channel):
+        return Wait(Activity.STOPPED, FROZEN)  # in the state of a disk wait, or of a sleep
     match kernel.state:
         case "D":
             return Wait(Activity.DISK, kernel.wait_channel)

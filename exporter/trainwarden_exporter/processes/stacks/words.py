@@ -12,7 +12,7 @@ from trainwarden_exporter.processes.stacks.model import (
     Member,
     ThreadStack,
 )
-from trainwarden_exporter.processes.stacks.waits import Wait, waits_for_ray_task
+from trainwarden_exporter.processes.stacks.waits import FROZEN, Wait, waits_for_ray_task
 
 
 def names(findings: Sequence[Finding]) -> str:
@@ -94,6 +94,8 @@ def describe(one: Finding) -> str:
         text = f"{name_of(one.member)} computes or spins in {one.detail}"
     elif one.activity is Activity.IDLE:
         text = f"{name_of(one.member)} {_idle(one)}"
+    elif one.activity is Activity.STOPPED and one.detail == FROZEN:
+        text = f"{name_of(one.member)} is frozen with its cgroup"
     elif one.activity is Activity.SERVER and one.detail and not one.far_ends:
         text = f"{name_of(one.member)} waits for a server or an event in {one.detail}"
     elif Wait(one.activity, one.detail).is_futex:
@@ -112,6 +114,8 @@ def describe(one: Finding) -> str:
 def _idle(one: Finding) -> str:
     """Returns the word for a wait whose end nothing shows. A word only: it decides nothing."""
     stack = one.stacks.main(one.member.identity.pid)
+    if one.far_ends:
+        return "waits for"
     if stack is not None and stack.frames:
         if waits_for_ray_task(stack):
             return "waits for a task of Ray"

@@ -176,6 +176,35 @@ def test_a_timer_of_the_process_may_end_any_wait_of_it(
     assert found.movement == movement
 
 
+TIMER_FILE = (
+    "t = c.timerfd_create(1, 0)\nc.timerfd_settime(t, 0, (ctypes.c_long * 4)(0, 0, 9999), None)\n"
+)
+STOPPED_TERMINAL = """import os, pty, termios
+_, t = pty.openpty()
+termios.tcflow(t, termios.TCOOFF)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (f"{C}import os\n{TIMER_FILE}print(flush=True)\nos.read(t, 8)", "waits for a timer"),
+        (
+            f"{STOPPED_TERMINAL}print(flush=True)\nos.write(t, bytes(99999))",
+            "waits for its terminal to take output, which Ctrl-Q lets go on after Ctrl-S",
+        ),
+    ],
+    ids=["a timer", "Ctrl-S"],
+)
+def test_a_wait_for_a_device_has_a_name_and_proves_nothing(
+    start: Start, code: str, words: str
+) -> None:
+    found = seen(members(start(code)))
+
+    assert found.chain.endswith(words)
+    assert found.movement == "unknown"
+
+
 SIGWAIT = """import threading
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
 def waits():

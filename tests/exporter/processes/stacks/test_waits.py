@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import pytest
 
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_exporter.processes.stacks.model import (
     Activity,
+    Finding,
     Frame,
     KernelState,
+    Member,
     Stacks,
     ThreadStack,
 )
 from trainwarden_exporter.processes.stacks.waits import (
+    FROZEN,
     feeds_nobody,
     find_phase,
     find_wait,
     normalised,
 )
+from trainwarden_exporter.processes.stacks.words import describe
 
 SITE = "/venv/lib/python3.12/site-packages"
 LIB = "/usr/lib/python3.12"
@@ -126,6 +132,15 @@ def test_the_state_of_the_process_comes_before_its_stack(state: str, activity: A
 
     assert found is not None
     assert found.activity is activity
+
+
+@pytest.mark.parametrize(("state", "channel"), [("D", "__refrigerator"), ("S", "do_freezer_trap")])
+def test_a_process_of_a_frozen_cgroup_is_stopped(state: str, channel: str) -> None:
+    kernel = KernelState(state, 0, wait_channel=channel)
+    wait = find_wait(Stacks((stack(("get", "queue.py")),)), kernel, PID)
+    assert wait == (Activity.STOPPED, FROZEN)
+    member = Member(WorkerKey("night", "trainer"), "trainer", Identity(PID, 1), 1)
+    assert describe(Finding(member, *wait)) == f"process {PID} of trainer is frozen with its cgroup"
 
 
 def test_a_main_thread_that_waits_for_a_thread_waits_for_its_server() -> None:
