@@ -259,16 +259,22 @@ of its run is never *stuck*: a restart waits for the stall limit, as without sta
 event loop (asyncio, poll, ZMQ) without a connection, and an idle Ray worker, have a word in the
 chain and prove nothing: a message of any process may end them.
 
-A far end outside the run that may still act proves nothing: a process beside the run that has the
-other end of a pipe, as a feed that the run reads on its standard input; a server, the other end of
-a connection of multiprocessing, or the holder of a file lock, unless each thread of it and of the
-processes below it is stopped or sleeps for ever; a lock whose holder is not known, as of a library
-that tries it again and again.
+Only a wait that nothing but the run itself can end proves a hang. So a far end outside the run
+proves nothing while it may still act: a process beside the run that has the other end of a pipe, as
+a feed that the run reads on its standard input, or of a local socket; a server, the other end of a
+connection of multiprocessing, or the holder of a file lock, unless each thread of it and of the
+processes below it is stopped, or sleeps for a week; a lock whose holder is not known, as of a
+library that tries it again and again; a pipe that has a name, which any program may open.
 
-A thread that waits with a timeout, or for a program, may wake a main thread that waits for it, and
-proves nothing either, unless it is of a library that only reports (tqdm, Weights & Biases,
-TensorBoard) or passes on what the workers of a data loader load. Before Python 3.11, where py-spy
-does not know which thread of the kernel has which stack, any other thread proves nothing.
+Nor does another thread of Python that may wake the main thread: it waits with a timeout or for a
+program, or for a file that is not only of the run. Of poll, select and epoll all files count: a
+pipe or a connection within the run may be proved, while a datagram, a connection to a process
+outside, inotify or a timer is not. Excepted are threads of a library that only reports (tqdm,
+Weights & Biases, TensorBoard), unless they wait for an answer over HTTP, or that pass on what the
+workers of a data loader load. A thread of C code counts while it sleeps or waits at a connection to
+a process outside. A program below the trainer that is no Python counts as the kernel shows each of
+its threads. Before Python 3.11, where py-spy does not know which thread of the kernel has which
+stack, any other thread proves nothing.
 
 A process that handles SIGALRM, SIGVTALRM or SIGPROF, or has a timer of timer_create, proves
 nothing: its alarm may end any wait, and the kernel does not show whether it is set. So it is of a

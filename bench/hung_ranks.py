@@ -7,6 +7,7 @@ import itertools
 import multiprocessing
 import os
 import queue
+import select
 import signal
 import socket
 import subprocess
@@ -14,7 +15,8 @@ import sys
 import threading
 import time
 import urllib.request
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from multiprocessing.context import ForkServerContext
@@ -31,13 +33,13 @@ HANGS = {
     "stopped": "a rank waits for an inference server that is stopped",
     "update": "rank 0 waits in a weight update, the others in a barrier",
     "lock": "a rank waits for a file lock that another process holds",
-    "fifo": "a rank reads a FIFO that nobody writes",
+    "pipe": "a rank reads a pipe that nobody writes",
     "queue": "a rank puts into a full queue",
-    "loader": "a rank waits for a data loader that waits for a FIFO",
-    "torch loader": "a rank waits for a DataLoader of PyTorch, whose worker reads a FIFO",
+    "loader": "a rank waits for a data loader that reads a pipe",
+    "torch loader": "a rank waits for a DataLoader of PyTorch, whose worker reads a pipe",
     "collective": "a rank of three or more is in another collective than the rest",
     "plain lock": "a rank waits for a lock of its own, in C code",
-    "child": "a rank waits for a child process that reads a FIFO",
+    "child": "a rank waits for a child process that reads a pipe",
 }
 HEALTHY = {
     "evaluation": "rank 0 evaluates, the others wait in a barrier",
@@ -53,6 +55,13 @@ HEALTHY = {
     "pool": "rank 0 evaluates in a pool of processes that sleep for 8 s at a time",
     "event": "rank 0 waits 8 s at a time for an event, and looks for data in between",
     "async wait": "rank 0 waits in C code for a barrier, rank 1 evaluates",
+    "night": "rank 0 sleeps for 40 minutes",
+    "program": "rank 0 evaluates in a pool whose programs ask a server outside of the run",
+    "local server": "rank 0 waits for a program that asks a local socket outside of the run",
+    "datagram": "rank 0 waits for a thread that waits for a datagram",
+    "events": "rank 0 waits for a thread that waits for a server in select",
+    "lock beside": "rank 0 waits for a thread that waits for a file lock of a healthy program",
+    "gate": "rank 0 waits until somebody opens a FIFO",
 }
 FAR_END = {
     "http": "127.0.0.1:",
@@ -97,6 +106,7 @@ def rank(kind: str, number: int, count: int, odd: int, folder: str) -> None:
 def start_helper(context: ForkServerContext, kind: str, folder: Path) -> tuple[BaseProcess, ...]:
     """Starts the process beside the ranks that a kind needs."""
     target = {"http": _deaf, "update": _deaf, "stopped": _deaf, "served": _busy, "lock": _hold}
+    target |= dict.fromkeys(_OUTSIDE, _beside)
     if kind not in target:
         return ()
     process = context.Process(target=target[kind], args=(str(folder),))
@@ -132,6 +142,19 @@ def _busy(folder: str) -> None:
     server.serve_forever()
 
 
+def _beside(folder: str) -> None:
+    """A healthy program that will answer, at last, whatever it is asked."""
+    server, local = socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX)
+    local.bind(f"{folder}/local")
+    local.listen()
+    with (Path(folder) / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        _ready(folder, str(server.getsockname()[1]))
+        taken = []
+        while True:
+            taken += [one.accept() for one in select.select([server, local], [], [], 8)[0]]
+
+
 def _hold(folder: str) -> None:
     with (Path(folder) / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -159,15 +182,13 @@ def _lock(folder: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
 
 
-def _read_fifo(folder: str) -> None:
-    path = Path(folder) / "fifo"
-    with suppress(FileExistsError):
-        os.mkfifo(path)
-    path.read_text()
+def _read_pipe() -> None:
+    reader, _writer = os.pipe()
+    os.read(reader, 1)
 
 
-def _fifo(folder: Path) -> None:
-    _read_fifo(str(folder))
+def _pipe(_: Path) -> None:
+    _read_pipe()
 
 
 def _fill(_: Path) -> None:
@@ -176,10 +197,10 @@ def _fill(_: Path) -> None:
         full.put(1)
 
 
-def _load(folder: Path) -> None:
+def _load(_: Path) -> None:
     context = multiprocessing.get_context("fork")
     results: multiprocessing.Queue[int] = context.Queue()
-    context.Process(target=_read_fifo, args=(str(folder),), daemon=True).start()
+    context.Process(target=_read_pipe, daemon=True).start()
     results.get()
 
 
@@ -194,7 +215,7 @@ class _Rows:
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if index == ROWS_TO_LOAD:
-            _read_fifo(str(self.folder))
+            _read_pipe()
         return torch.ones(8)
 
 
@@ -291,19 +312,63 @@ def _lock_twice(_: Path) -> None:
         pass
 
 
-def _child(folder: Path) -> None:
-    fifo = folder / "fifo"
-    os.mkfifo(fifo)
-    subprocess.run(["cat", fifo], check=False)
+def _child(_: Path) -> None:
+    reader, _writer = os.pipe()
+    subprocess.run(["cat"], stdin=reader, check=False)
 
+
+def _ask_by_program(port: str) -> None:
+    asks = f"exec 3<>/dev/tcp/127.0.0.1/{port}; read line <&3"
+    subprocess.run(["bash", "-c", asks], check=False)
+
+
+def _program(folder: Path) -> None:
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        pool.map(_ask_by_program, [(folder / "ready").read_text()] * 2)
+
+
+def _local_server(folder: Path) -> None:
+    asks = f"import socket as s; c = s.socket(s.AF_UNIX); c.connect({str(folder / 'local')!r})"
+    subprocess.run([sys.executable, "-S", "-c", f"{asks}; c.recv(1)"], check=False)
+
+
+def _wait_for_thread(wait: Callable[[], object]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(wait).result()
+
+
+def _datagram(_: Path) -> None:
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.bind(("127.0.0.1", 0))
+    _wait_for_thread(lambda: receiver.recv(1))
+
+
+def _events(folder: Path) -> None:
+    client = socket.create_connection(("127.0.0.1", int((folder / "ready").read_text())))
+    _wait_for_thread(lambda: select.select([client], [], []))
+
+
+def _gate(folder: Path) -> None:
+    os.mkfifo(folder / "gate")
+    (folder / "gate").read_text()
+
+
+_OUTSIDE = ("program", "local server", "events", "lock beside")
 
 _ODD = {
+    "night": lambda _: time.sleep(2400),
+    "program": _program,
+    "local server": _local_server,
+    "datagram": _datagram,
+    "events": _events,
+    "lock beside": lambda folder: _wait_for_thread(lambda: _lock(folder)),
+    "gate": _gate,
     "sleep": lambda _: time.sleep(FOR_EVER),
     "http": _ask,
     "stopped": _ask,
     "update": update_weights,
     "lock": _lock,
-    "fifo": _fifo,
+    "pipe": _pipe,
     "queue": _fill,
     "loader": _load,
     "torch loader": _load_with_torch,

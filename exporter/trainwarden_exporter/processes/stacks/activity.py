@@ -37,9 +37,9 @@ SPINNING_CORES = 0.9
 BUSY_BYTES_PER_SECOND = 100e3
 """Bytes that system calls read and write from which a process moves."""
 
-ENDLESS_SLEEP_SECONDS = 1800.0
+ENDLESS_SLEEP_SECONDS = 7 * 86400.0
 """Seconds that a sleep still has to go from which it is no wait that ends: a client waits out a
-rate limit for minutes."""
+rate limit for minutes, and a program until the night, when a GPU is cheap."""
 
 
 def find_activity(

@@ -194,13 +194,15 @@ def _waits_elsewhere(
 ) -> bool:
     """Whether what a process waits for may go on: on another host, or in a process that acts."""
     if one.activity is Activity.SERVER:
-        if not one.stacks.threads:
-            return False
         # The driver of Ray Train waits through Ray for its workers, and each of them is judged.
         # All of them have connections to Ray, so that for a worker these show nothing.
-        if one.detail == RAY and not one.member.with_ray:
+        if one.stacks.threads and one.detail == RAY and not one.member.with_ray:
             return True
-        if one.member.is_trainer and (one.member.with_ray or not one.far_ends):
+        if (
+            one.member.is_trainer
+            and one.stacks.threads
+            and (one.member.with_ray or not one.far_ends)
+        ):
             return True
     return any(_may_act(end.identity, inside, outside) for end in one.far_ends)
 

@@ -29,6 +29,7 @@ from trainwarden_exporter.processes.procfs import (
 from trainwarden_exporter.processes.stacks.kernel_state import parse_file_number
 from trainwarden_exporter.processes.stacks.model import FarEnd, KernelState
 from trainwarden_exporter.processes.stacks.prompts import TERMINAL
+from trainwarden_exporter.processes.unix_sockets import read_unix_peers
 from trainwarden_exporter.runtime.formatting import on_one_line
 
 MAX_FAR_ENDS = 8
@@ -67,8 +68,10 @@ def find_servers(
     """Returns the other ends of the connection in which a process waits, or of all that it made.
 
     `file_number` is that of the system call in which it waits. `members` are searched first for
-    the process at the other end. Empty if it made no connection, or waits for a local socket.
+    the process at the other end. Empty if it made no connection.
     """
+    if local := find_local_ends(pid, file_number, members, root):
+        return local
     connections: dict[int, Connection] = {}
     for name in ("tcp", "tcp6"):
         connections |= parse_connections(read_text(f"{root}/{pid}/net/{name}") or "")
@@ -95,6 +98,30 @@ def find_servers(
         if len(found) > MAX_FAR_ENDS:
             return (*tuple(found)[:MAX_FAR_ENDS], FarEnd("others"))
     return tuple(found)
+
+
+def find_local_ends(
+    pid: int, file_number: int | None, members: Iterable[int], root: Path = PROC
+) -> tuple[FarEnd, ...]:
+    """Returns the processes that have the other end of a local socket, those of the run last.
+
+    Empty for any other file.
+    """
+    inode = _inode(pid, file_number, root)
+    if inode is None or not is_local_socket(inode, read_text(f"{root}/{pid}/net/unix") or ""):
+        return ()
+    peer = read_unix_peers().get(inode)
+    holders = [one for one in list_pids(root) if peer and peer in socket_inodes(one, root)]
+    holders.sort(key=set(members).__contains__)
+    known = [one for pid in holders if (one := read_process(pid, root)) is not None]
+    return tuple(FarEnd(f"process {one.pid}", one.identity) for one in known[:MAX_FAR_ENDS]) or (
+        UNKNOWN,
+    )
+
+
+def is_local_socket(inode: int, text: str) -> bool:
+    """Whether a /proc/<pid>/net/unix lists a socket."""
+    return any(str(inode) == line.split()[6] for line in text.splitlines()[1:])
 
 
 _MAX_PATH = 4096
@@ -166,12 +193,13 @@ def find_pipe_ends(
 ) -> tuple[FarEnd, ...]:
     """Returns the processes beside `members` that have the other end of the pipe of a wait.
 
-    Nobody is known to act for them: each may write into it, or read from it, at any time. Empty if
-    only members have that end, or if the process waits for a FIFO to be opened.
+    Nobody is known to act for them: each may write into it, or read from it, at any time. A pipe
+    with a name may be opened by anybody. Empty if only members have that end.
     """
     own = f"{root}/{pid}/fd/{file_number}"
-    if file_number is None or not (pipe := _link(own)):
-        return ()
+    pipe = _link(own)
+    if not pipe.startswith("pipe:"):
+        return (FarEnd(f"any program that opens {on_one_line(pipe)}") if pipe else UNKNOWN,)
     other = (stat.S_IRUSR | stat.S_IWUSR) & ~_mode(own) or stat.S_IRUSR | stat.S_IWUSR
     holders = {
         holder

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from trainwarden_exporter.processes.procfs import PROC, Identity, read_open_links, read_text
+from trainwarden_exporter.processes.procfs import (
+    PROC,
+    Identity,
+    read_open_links,
+    read_process,
+    read_text,
+)
 from trainwarden_exporter.processes.stacks.activity import sleeps_on
+from trainwarden_exporter.processes.stacks.awaited_files import (
+    find_awaited_files,
+    find_ends,
+    is_of_the_run,
+)
 from trainwarden_exporter.processes.stacks.far_ends import (
+    UNKNOWN,
     find_device,
     find_file,
     find_lock_holder,
@@ -29,18 +40,23 @@ from trainwarden_exporter.processes.stacks.model import (
     Finding,
     KernelState,
     Stacks,
-    ThreadStack,
 )
 from trainwarden_exporter.processes.stacks.prompts import reads_terminal
-from trainwarden_exporter.processes.stacks.py_spy import MAX_THREADS
+from trainwarden_exporter.processes.stacks.thread_waits import (
+    examined_thread,
+    is_closed,
+    list_threads,
+    waits_of_threads,
+)
 from trainwarden_exporter.processes.stacks.waits import (
     Wait,
-    feeds_nobody,
     find_wait,
     is_in_call_of,
+    is_of_events,
     is_of_file_lock,
     is_of_pipe,
     is_of_socket,
+    waits_for_forks,
 )
 
 MAY_WAIT_FOR_GPU = " and may wait for its GPU"
@@ -53,6 +69,9 @@ the end of a child or the answer of a server ends the wait for that."""
 
 _OF_DATA_LOADER = "(utils/data/dataloader.py)"
 """Of a wait for a queue that only the workers of a data loader of PyTorch fill."""
+
+_REPORTING_PROGRAMS = ("wandb-core", "gpu_stats", "nvidia-smi")
+"""Programs below a trainer that give it nothing, by the names of their processes."""
 
 _COMPUTES_UNSEEN = re.compile(
     r"/(?:jaxlib|jax_plugins|torch_xla|libtpu|tensorflow|torch_neuronx|paddle|mindspore)/"
@@ -90,31 +109,33 @@ def _look_around(finding: Finding, inside: Collection[Identity], root: Path) -> 
         case Activity.IDLE | Activity.SERVER if kernel and (ends := find_device(pid, kernel, root)):
             return Surroundings(Activity.IDLE, ends)
         case Activity.SERVER if kernel is not None:
-            servers = find_servers(pid, kernel.file_number, pids, root)
+            if not _waits_for_a_thread(finding, kernel):
+                return Surroundings(activity, find_servers(pid, kernel.file_number, pids, root))
             # another thread waits for the server; what wakes this one may come from a third
-            may_end = _waits_for_a_thread(finding, kernel) and any(
-                one is not Activity.SERVER for one, _ in _waits_of_threads(finding, root)
-            )
-            return Surroundings(activity, servers, may_end)
+            others = {one for one, _ in waits_of_threads(finding, inside, root)}
+            servers = _servers_of_threads(finding, pids, root)
+            return Surroundings(activity, servers, bool(others - {Activity.SERVER}))
         case Activity.DISK:
-            return Surroundings(activity, find_file(pid, _examined(finding), root))
+            return Surroundings(activity, find_file(pid, examined_thread(finding), root))
         case Activity.MOVING if finding.detail and _uses_accelerator(pid, root):
             return Surroundings(activity, detail=MAY_WAIT_FOR_GPU)
         case Activity.PIPE if kernel is not None:
             return Surroundings(activity, find_pipe_ends(pid, kernel.file_number, pids, root))
         case Activity.LOCK | Activity.QUEUE:
-            waits = dict(_waits_of_threads(finding, root))
+            waits = dict(waits_of_threads(finding, inside, root))
             if Activity.DISK in waits:
                 return Surroundings(Activity.DISK, find_file(pid, waits[Activity.DISK], root), True)
             is_futex = Wait(activity, finding.detail).is_futex
             may_end = bool(waits) or (is_futex and _may_be_woken(pid, inside, root))
-            return Surroundings(activity, _held_by(finding, pids, root), may_end)
+            return Surroundings(activity, _held_by(finding, inside, root), may_end)
+        case Activity.IDLE if not finding.member.is_trainer:
+            return Surroundings(activity, may_end=_may_be_served(finding, inside, root))
     return Surroundings(activity)
 
 
-def _held_by(finding: Finding, pids: Collection[int], root: Path) -> tuple[FarEnd, ...]:
+def _held_by(finding: Finding, inside: Collection[Identity], root: Path) -> tuple[FarEnd, ...]:
     """Returns the far ends of a lock or a queue, by the system call in which its thread waits."""
-    kernel, pid = finding.kernel, finding.member.identity.pid
+    kernel, pid, pids = finding.kernel, finding.member.identity.pid, [one.pid for one in inside]
     if kernel is None:
         return ()
     if finding.activity is Activity.LOCK and is_of_file_lock(kernel.wait_channel):
@@ -123,7 +144,43 @@ def _held_by(finding: Finding, pids: Collection[int], root: Path) -> tuple[FarEn
         return find_pipe_ends(pid, kernel.file_number, pids, root)
     if is_of_socket(kernel.wait_channel):
         return find_servers(pid, kernel.file_number, pids, root)
+    if is_of_events(kernel.wait_channel) and not is_of_the_run(
+        pid, examined_thread(finding), inside, root
+    ):
+        return (UNKNOWN,)
     return ()
+
+
+def _servers_of_threads(finding: Finding, pids: Collection[int], root: Path) -> tuple[FarEnd, ...]:
+    """Returns the other ends of the connections in which threads wait.
+
+    Those of all connections if it is not known which threads these are.
+    """
+    own, found = finding.member.identity, dict[FarEnd, None]()
+    asking = [one for one in finding.stacks.threads if is_in_call_of(one, Activity.SERVER)]
+    for thread in asking:
+        if not thread.tid:
+            return find_servers(own.pid, None, pids, root)
+        files = find_awaited_files(own.pid, thread.tid, root)
+        ends = [UNKNOWN] if files is None else []
+        for file in files or ():
+            ends += find_ends(own.pid, file, pids, root)
+        found |= dict.fromkeys(one for one in ends if one.identity != own)
+    return tuple(found)
+
+
+def _may_be_served(finding: Finding, inside: Collection[Identity], root: Path) -> bool:
+    """Whether a process, for whose wait there is no word, may get something from outside the run.
+
+    Of a program without Python, whichever thread waits.
+    """
+    pid = finding.member.identity.pid
+    main = finding.stacks.main(pid)
+    if waits_for_forks(main) or _name(pid, root) in _REPORTING_PROGRAMS:
+        return False
+    tids = [examined_thread(finding)] if finding.stacks.is_python else list_threads(pid, root)
+    states = ((tid, read_thread_state(pid, tid, root)) for tid in tids)
+    return not all(is_closed(pid, tid, state, inside, root) for tid, state in states)
 
 
 def _waits_for_a_thread(finding: Finding, kernel: KernelState) -> bool:
@@ -131,53 +188,6 @@ def _waits_for_a_thread(finding: Finding, kernel: KernelState) -> bool:
     main = finding.stacks.main(pid)
     own = None if main is None else find_wait(Stacks((main,)), kernel, pid)
     return own is not None and own.activity in (Activity.LOCK, Activity.QUEUE)
-
-
-def _waits_of_threads(finding: Finding, root: Path) -> Iterator[tuple[Activity, int]]:
-    """Yields the waits of other threads that may end: for a disk, in a sleep, for a server.
-
-    A thread that waits with a timeout looks around after it, as after a sleep; a wait for a
-    program ends with that program.
-    """
-    pid = finding.member.identity.pid
-    examined = _examined(finding)
-    main = finding.stacks.main(pid)
-    python = {one.tid: one for one in finding.stacks.threads}
-    in_c = Wait(finding.activity, finding.detail).is_futex
-    # Before Python 3.11, py-spy does not know which thread of the kernel has which stack.
-    if any(not (one.tid or one is main or feeds_nobody(one)) for one in finding.stacks.threads):
-        yield Activity.SLEEP, 0
-    try:
-        names = os.listdir(f"{root}/{pid}/task")  # noqa: PTH208 - names are all that is needed
-    except OSError:
-        return
-    for tid in map(int, names[:MAX_THREADS]):
-        kernel = read_thread_state(pid, tid, root)
-        wait = None if tid == examined else find_wait(Stacks(), kernel, tid)
-        match wait and wait.activity:
-            case Activity.DISK:
-                yield Activity.DISK, tid
-            case Activity.SERVER | Activity.SLEEP as other if tid in python:
-                if not (sleeps_on(kernel) or feeds_nobody(python[tid])):
-                    yield other, tid
-            case Activity.SLEEP if in_c and not sleeps_on(kernel):
-                yield Activity.SLEEP, tid  # of C code, as the wait
-            case _ if tid in python and tid != examined:
-                if _looks_around(python[tid], kernel):
-                    yield Activity.SLEEP, tid
-
-
-def _looks_around(thread: ThreadStack, kernel: KernelState) -> bool:
-    if feeds_nobody(thread) or is_in_call_of(thread, Activity.SERVER):
-        return False
-    return not kernel.is_endless or is_in_call_of(thread, Activity.CHILD)
-
-
-def _examined(finding: Finding) -> int:
-    """Returns the thread whose wait decides: the main thread, or the training thread of Ray."""
-    pid = finding.member.identity.pid
-    main = finding.stacks.main(pid)
-    return main.tid or pid if main is not None and main.is_training_thread else pid
 
 
 def _may_be_woken(pid: int, inside: Collection[Identity], root: Path) -> bool:
@@ -189,16 +199,17 @@ def _may_be_woken(pid: int, inside: Collection[Identity], root: Path) -> bool:
     return any(end.identity not in inside for end in ends)
 
 
+def _name(pid: int, root: Path) -> str:
+    process = read_process(pid, root)
+    return "" if process is None else process.name
+
+
 def stands_for_ever(pid: int, root: Path = PROC) -> bool:
     """Whether each thread of a process is stopped, or sleeps on for longer than any wait that ends.
 
     Whatever else it waits for, somebody may give it: a timer, a client, a server behind it.
     """
-    try:
-        tids = os.listdir(f"{root}/{pid}/task")  # noqa: PTH208 - names are all that is needed
-    except OSError:
-        return False
-    states = [read_thread_state(pid, int(tid), root) for tid in tids]
+    states = [read_thread_state(pid, tid, root) for tid in list_threads(pid, root)]
     return bool(states) and all(one.state in ("T", "t") or sleeps_on(one) for one in states)
 
 

@@ -120,6 +120,8 @@ _REPORTERS = re.compile(
     r"|/multiprocessing/resource_sharer\.py|/trainwarden/heartbeat\.py"
 )
 
+_OF_HTTP = re.compile(r"(?:^|/)(?:http/client\.py|(?:urllib3|requests|httpx|httpcore|aiohttp)/)")
+
 _OF_THREADS = ("/threading.py", "/concurrent/futures/thread.py")
 
 _RAY_PROGRAMS = r".*/ray/(?:dashboard|autoscaler|_private/(?:log_monitor\.py|runtime_env/agent/)).*"
@@ -133,6 +135,9 @@ _CHANNELS = (
     (r"do_wait(?!_intr)|kernel_wait|(?:rt_)?sigsuspend", Activity.CHILD),
     (r"futex_", Activity.LOCK),
 )
+
+_EVENTS = re.compile(r"(?:do_)?(?:sys_)?e?poll|do_select|poll_schedule_timeout")
+"""Kernel functions of a wait for any of several files, as in an event loop."""
 
 _PHASES = (
     (
@@ -212,6 +217,11 @@ def is_in_call_of(thread: ThreadStack, activity: Activity) -> bool:
     return wait is not None and wait.activity is activity
 
 
+def is_asking(thread: ThreadStack) -> bool:
+    """Whether a thread waits for the answer to a request of its own, in a library for HTTP."""
+    return any(_OF_HTTP.search(one.file) for one in thread.frames)
+
+
 def feeds_nobody(thread: ThreadStack) -> bool:
     """Whether a thread certainly does not wake a thread that waits for others.
 
@@ -243,6 +253,12 @@ def _waits_for_ray(frames: Sequence[Frame]) -> bool:
 def _is_start(file: str) -> bool:
     """Whether a training thread has frames of this file before its function, or after it."""
     return file.endswith(_OF_THREADS) or "/ray/train/v2/_internal/" in file
+
+
+def waits_for_forks(stack: ThreadStack | None) -> bool:
+    """Whether a process is the server of forks of multiprocessing, and waits for the next one."""
+    files = [one.file for one in stack.frames[:2]] if stack is not None else []
+    return bool(files) and files[-1].endswith("/multiprocessing/forkserver.py")
 
 
 def is_of_ray(stack: ThreadStack | None) -> bool:
@@ -329,6 +345,11 @@ def is_of_socket(channel: str) -> bool:
     """Whether a function of the kernel waits for one connection."""
     wait = _from_channel(channel)
     return wait is not None and wait.activity is Activity.SERVER
+
+
+def is_of_events(channel: str) -> bool:
+    """Whether a function of the kernel waits for any of several files."""
+    return _EVENTS.match(channel) is not None
 
 
 def is_of_pipe(channel: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from trainwarden_exporter.processes.stacks.model import (
@@ -12,7 +11,12 @@ from trainwarden_exporter.processes.stacks.model import (
     Member,
     ThreadStack,
 )
-from trainwarden_exporter.processes.stacks.waits import FROZEN, Wait, waits_for_ray_task
+from trainwarden_exporter.processes.stacks.waits import (
+    FROZEN,
+    Wait,
+    is_of_events,
+    waits_for_ray_task,
+)
 
 
 def names(findings: Sequence[Finding]) -> str:
@@ -48,9 +52,6 @@ def name_of(member: Member) -> str:
         return f"rank {member.rank}"
     return f"process {member.identity.pid} of {member.key.worker}"
 
-
-_EVENTS = re.compile(r"(?:do_)?(?:sys_)?e?poll|do_select|poll_schedule_timeout")
-"""Kernel functions of a wait for any of several files, as in an event loop."""
 
 _WORDS = {
     Activity.MOVING: "runs",
@@ -119,7 +120,7 @@ def _idle(one: Finding) -> str:
     if stack is not None and stack.frames:
         if waits_for_ray_task(stack):
             return "waits for a task of Ray"
-        if _EVENTS.match(one.detail):
+        if is_of_events(one.detail):
             return f"waits for an event in {place(stack)}"
     return _WORDS[Activity.IDLE]
 

@@ -311,9 +311,9 @@ class TestMovement:
             kernel = replace(IDLE, sleeps_for=seconds)
             assert movement([waits, replace(sleeps, kernel=kernel)]) == "unknown"
 
-    def test_a_sleep_of_hours_does_not(self) -> None:
+    def test_a_sleep_of_weeks_does_not(self) -> None:
         waits, sleeps = ranks(Activity.COLLECTIVE, Activity.SLEEP)
-        kernel = replace(IDLE, sleeps_for=86_400.0)
+        kernel = replace(IDLE, sleeps_for=8 * 86_400.0)
         assert movement([waits, replace(sleeps, kernel=kernel)]) == "stuck"
 
     def test_a_backward_pass_of_all_ranks_may_compute(self) -> None:

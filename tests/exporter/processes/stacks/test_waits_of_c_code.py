@@ -38,8 +38,8 @@ def run(start: Start) -> Iterator[Start]:
     """Starts programs, and ends their children before them when the test is over."""
     started: list[subprocess.Popen[str]] = []
 
-    def run(code: str) -> subprocess.Popen[str]:
-        started.append(start(code))
+    def run(code: str, *arguments: str) -> subprocess.Popen[str]:
+        started.append(start(code, *arguments))
         return started[-1]
 
     yield run
