@@ -61,7 +61,7 @@ trainwarden_memory_effective_available_bytes 2e10
 trainwarden_memory_available_floor_bytes 2e9
 trainwarden_worker_processes{run="storm",worker="worker-0"} 1
 trainwarden_worker_expected_processes{run="storm",worker="worker-0"} 1
-trainwarden_worker_resident_bytes{run="storm",worker="worker-0"} 9e9
+trainwarden_worker_memory_bytes{run="storm",worker="worker-0"} 9e9
 trainwarden_worker_memory_limit_bytes{run="storm",worker="worker-0"} 8e9
 """
 

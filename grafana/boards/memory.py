@@ -12,13 +12,13 @@ def worker_memory_and_limit(braces: str, width: int, of: str = "") -> Graph:
     return Graph(
         title="Memory by worker",
         about=(
-            "Resident memory with all children, and the limit where one is configured. Good: "
-            "flat. Over its line a worker is restarted: TrainingWorkerMemoryOverLimit, which "
-            "warns from 90 % on."
+            "Memory with all children, without mapped files, and the limit where one is "
+            "configured. Good: flat. Over its line a worker is restarted: "
+            "TrainingWorkerMemoryOverLimit, which warns from 90 % on."
         ),
         queries=[
             Query(
-                f"trainwarden_worker_resident_bytes{braces}",
+                f"trainwarden_worker_memory_bytes{braces}",
                 f"{of}{{{{worker}}}}",
                 why.NO_WORKERS,
             ),

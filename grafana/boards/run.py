@@ -245,7 +245,7 @@ COURSE = Row(
             ),
             queries=[
                 Query(
-                    "max(trainwarden_worker_resident_bytes{RUN}"
+                    "max(trainwarden_worker_memory_bytes{RUN}"
                     " / trainwarden_worker_memory_limit_bytes{RUN})",
                     "memory of a worker",
                     why.NO_MEMORY_LIMIT,

@@ -34,9 +34,9 @@ PROCESSES = Row(
             queries=[
                 _column("trainwarden_worker_processes{WORKER}", "processes"),
                 _column("trainwarden_worker_expected_processes{WORKER}", "of"),
-                _column("trainwarden_worker_resident_bytes{WORKER}", "memory"),
+                _column("trainwarden_worker_memory_bytes{WORKER}", "memory"),
                 _column(
-                    "trainwarden_worker_resident_bytes{WORKER}"
+                    "trainwarden_worker_memory_bytes{WORKER}"
                     " / trainwarden_worker_memory_limit_bytes{WORKER}",
                     "of limit",
                     why.NO_MEMORY_LIMIT,
@@ -104,8 +104,8 @@ MEMORY = Row(
             ),
             queries=[
                 Query(
-                    "3600 * (deriv(trainwarden_worker_aging_resident_bytes{WORKER}[30m])"
-                    " or deriv(trainwarden_worker_resident_bytes{WORKER}[10m]))",
+                    "3600 * (deriv(trainwarden_worker_aging_memory_bytes{WORKER}[30m])"
+                    " or deriv(trainwarden_worker_memory_bytes{WORKER}[10m]))",
                     ONE,
                     why.NO_WORKERS,
                 )

@@ -121,7 +121,7 @@ def test_the_on_call_is_paged_and_the_failsafe_guards_the_memory(
     scene: Scene, stack: Parts
 ) -> None:
     def held() -> bool:
-        shown = 'trainwarden_worker_resident_bytes{worker="%s"} > %d'
+        shown = 'trainwarden_worker_memory_bytes{worker="%s"} > %d'
         return all(stack.query(shown % one) for one in SIZES.items())
 
     stack.wait_until(held, LONGEST_SECONDS)

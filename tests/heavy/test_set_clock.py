@@ -129,7 +129,7 @@ class Host:
     def start_worker(self) -> None:
         """Starts the worker that holds too much, as the operator does."""
         self._children.append(subprocess.Popen(self.command))
-        until(lambda: self.value("worker_resident_bytes") > 150 << 20)
+        until(lambda: self.value("worker_memory_bytes") > 150 << 20)
 
     def values(self, name: str, labels: str = "") -> list[float]:
         """What the exporter shows now under that name, and with these labels."""

@@ -132,7 +132,7 @@ def test_a_long_evaluation_is_no_fault(run: Run) -> None:
 
 
 def test_a_leak_is_in_the_memory_of_its_worker(run: Run) -> None:
-    before = run.value("worker_resident_bytes")
+    before = run.value("worker_memory_bytes")
     assert before is not None
 
     def leaked() -> float:
@@ -141,8 +141,8 @@ def test_a_leak_is_in_the_memory_of_its_worker(run: Run) -> None:
     with run.program.order("leak"):
         run.until(lambda: leaked() >= LEAKED_BYTES or not run.program.alive)
     run.advance(1)
-    run.until(lambda: (run.value("worker_resident_bytes") or 0) - before > 0.8 * leaked())
-    grown = (run.value("worker_resident_bytes") or 0) - before
+    run.until(lambda: (run.value("worker_memory_bytes") or 0) - before > 0.8 * leaked())
+    grown = (run.value("worker_memory_bytes") or 0) - before
     assert grown < 1.5 * leaked()
     run.seen("leak")
 

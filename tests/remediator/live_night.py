@@ -113,7 +113,7 @@ class NightBox(Box):
         shown |= {
             f"worker_processes{{{trainer}}}": len(trainers),
             f"worker_expected_processes{{{trainer}}}": 1,
-            f"worker_resident_bytes{{{trainer}}}": GIB,
+            f"worker_memory_bytes{{{trainer}}}": GIB,
         }
         if trainers:
             start = min(map(start_timestamp, trainers))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -101,7 +102,7 @@ class WorkersCollector(Collector):
         self._run_signs = run_signs
         self._near_matches = NearMatchFinder(root)
         self._last_over_age_at: dict[WorkerKey, float] = {}
-        self._last_pss_at: dict[WorkerKey, float] = {}
+        self._last_pss: dict[WorkerKey, tuple[float, Usage]] = {}
         self._trial_counter = TrialCounter(trials)
         self._trials_logged = trials_logged
         self._exit_watcher = ExitWatcher(root)
@@ -266,15 +267,23 @@ class WorkersCollector(Collector):
     def _read_usage(
         self, key: WorkerKey, worker: WorkerConfig, tree: ProcessTree, now: float
     ) -> Usage:
-        """Reads PSS above the limit each time, and near it seldom: it walks all pages."""
+        """Reads PSS above the limit each time, and near it seldom: it walks all pages.
+
+        In between, the shared pages of the last time are assumed: the memory of the worker does not
+        go up and down with each reading.
+        """
         if worker.memory_limit is None:
             return read_usage(tree, self._root, pss=worker.pss)
-        is_due = now - self._last_pss_at.get(key, -math.inf) >= NEAR_LIMIT_SECONDS
-        share = NEAR_LIMIT_SHARE if is_due else 1.0
+        read_at, last = self._last_pss.get(key, (-math.inf, None))
+        share = NEAR_LIMIT_SHARE if now - read_at >= NEAR_LIMIT_SECONDS else 1.0
         limit = share * worker.memory_limit
         usage = read_usage(tree, self._root, pss=worker.pss, doubtful_above=limit)
         if usage.pss is not None:
-            self._last_pss_at[key] = now
+            self._last_pss[key] = (now, usage)
+        elif not usage.resident_bytes:
+            self._last_pss.pop(key, None)
+        elif last is not None:
+            usage = replace(usage, last_repeated_bytes=last.repeated_bytes)
         return usage
 
     def _absence_reasons(

@@ -29,8 +29,8 @@ PSS = _gauge(
 )
 MEMORY = _gauge(
     "memory_bytes",
-    "Memory that counts towards the limit: PSS without the files that the worker maps, which the "
-    "kernel can drop. Present as PSS is; otherwise the resident memory counts.",
+    "Memory that counts towards the limit: the resident memory without the files that the worker "
+    "maps, which the kernel can drop. Once PSS is read, shared pages count once.",
 )
 CPU = _counter("cpu_seconds_total", "CPU time of the worker, including descendants.")
 FILES = _gauge("open_files", "Open files of the process closest to its limit.")
@@ -91,7 +91,9 @@ EXCESS_RESTARTS = _gauge(
     "excess_restarts", "Recent restarts beyond one for each expected process; absent if none."
 )
 AGING = _gauge(
-    "aging_resident_bytes", "Resident memory; only present from half an hour before the age limit."
+    "aging_memory_bytes",
+    "Memory as in `trainwarden_worker_memory_bytes`; only present from half an hour before the age"
+    " limit.",
 )
 AGE_EXCESS = _gauge(
     "age_excess_seconds", "Age while it is above the age limit, and 0 for two minutes after."
@@ -190,7 +192,7 @@ def _current_values(seen: WorkerObservation) -> _Values:
         (TREE, len(living)),
         (RESIDENT, usage.resident_bytes),
         (PSS, None if usage.pss is None else usage.pss.total),
-        (MEMORY, None if usage.pss is None else usage.memory_bytes),
+        (MEMORY, usage.memory_bytes),
         (FILES, None if files is None else files.count),
         (FILES_LIMIT, None if files is None else files.limit),
         (START, seen.started_at),
@@ -223,15 +225,15 @@ def _configured_values(worker: WorkerConfig) -> _Values:
 
 
 def _problem_values(seen: WorkerObservation, now: float) -> _Values:
-    worker, resident = seen.worker, seen.usage.resident_bytes
+    worker, memory = seen.worker, seen.usage.memory_bytes
     yield MISSING, None if seen.absence is not None else _positive(seen.absent)
     yield RECENT_RESTARTS, _positive(seen.recent_restarts)
     yield EXCESS_RESTARTS, _positive(seen.recent_restarts - worker.expected)
     if worker.memory_limit is not None:
-        yield MEMORY_EXCESS, _positive(seen.usage.memory_bytes - worker.memory_limit)
+        yield MEMORY_EXCESS, _positive(memory - worker.memory_limit)
     age = None if seen.started_at is None else now - seen.started_at
     if worker.age_limit is not None and age is not None:
-        yield AGING, resident if age > worker.age_limit - AGING_SECONDS else None
+        yield AGING, memory if age > worker.age_limit - AGING_SECONDS else None
     if seen.last_over_age_at is not None and now - seen.last_over_age_at <= PROBLEM_HOLD_SECONDS:
         yield AGE_EXCESS, age if seen.last_over_age_at == now else 0
 

@@ -27,6 +27,7 @@ from trainwarden_exporter.processes.procfs_parser import (
     parse_cgroups,
     parse_command_line,
     parse_environment,
+    parse_mapped_bytes,
     parse_open_files_limit,
     parse_pss,
     parse_resident_bytes,
@@ -48,6 +49,7 @@ __all__ = [
     "read_command_line",
     "read_environment",
     "read_executable",
+    "read_mapped_bytes",
     "read_open_files",
     "read_open_files_limit",
     "read_open_links",
@@ -179,6 +181,13 @@ def read_resident_bytes(pid: int, root: Path = PROC) -> int | None:
     """
     return _of_process_or_thread(
         pid, root, lambda folder: _read_parsed(f"{folder}/statm", parse_resident_bytes)
+    )
+
+
+def read_mapped_bytes(pid: int, root: Path = PROC) -> int | None:
+    """Returns how much of the resident memory is mapped files, in bytes."""
+    return _of_process_or_thread(
+        pid, root, lambda folder: _read_parsed(f"{folder}/status", parse_mapped_bytes)
     )
 
 

@@ -144,6 +144,11 @@ def parse_pss(text: str) -> Pss:
     return Pss(*(int(line.split()[0]) * 1024 for line in (_line(text, "Pss:"), mapped)))
 
 
+def parse_mapped_bytes(text: str) -> int:
+    """Returns the resident bytes of mapped files in a /proc/<pid>/status, of Linux 4.5."""
+    return int(_line(text, "RssFile:").split()[0]) * 1024
+
+
 def parse_resident_bytes(text: str) -> int:
     """Returns the resident bytes in a /proc/<pid>/statm, which counts pages."""
     return int(text.split()[1]) * _PAGE_BYTES

@@ -14,6 +14,7 @@ from trainwarden_exporter.processes.procfs import (
     Process,
     Pss,
     Transfers,
+    read_mapped_bytes,
     read_open_files,
     read_open_files_limit,
     read_process,
@@ -50,19 +51,32 @@ class Usage:
     """
 
     resident_bytes: int
+    mapped_bytes: int
+    """Resident memory that is mapped files."""
     pss: Pss | None
     open_files: OpenFiles | None
     transfers: Mapping[Identity, Transfers] | None
+    last_repeated_bytes: int = 0
+    """`repeated_bytes` when PSS was last known."""
 
     @property
     def memory_bytes(self) -> int:
-        """The resident memory; if PSS is known, shared pages count once, and mapped files do not.
+        """The resident memory without mapped files, and with shared pages counted once.
 
         The kernel drops the pages of a file, such as a data set, when it needs the memory.
         """
+        return max(0, self._unmapped_bytes - self.repeated_bytes)
+
+    @property
+    def repeated_bytes(self) -> int:
+        """How much of the resident memory is shared pages that are counted once too often."""
         if self.pss is None:
-            return self.resident_bytes
-        return max(0, min(self.pss.total, self.resident_bytes) - self.pss.mapped)
+            return self.last_repeated_bytes
+        return max(0, self._unmapped_bytes - (self.pss.total - self.pss.mapped))
+
+    @property
+    def _unmapped_bytes(self) -> int:
+        return self.resident_bytes - self.mapped_bytes
 
 
 # psutil takes 79 ms for 2,000 processes, this takes 29 ms; bench/psutil_reads.py
@@ -71,14 +85,16 @@ def read_usage(
 ) -> Usage:
     """Returns the usage of `tree`; omits processes that end meanwhile.
 
-    PSS only on request, or if they exceed `doubtful_above` bytes: resident memory counts shared
-    pages several times, and the files that a process maps.
+    PSS only on request, or if they exceed `doubtful_above` bytes without mapped files: resident
+    memory counts shared pages several times.
     """
     living = [process for process in tree.members if process.alive]
     resident_bytes = sum(_resident_bytes(process, root) for process in living)
-    is_doubtful = resident_bytes > doubtful_above
+    mapped_bytes = sum(read_mapped_bytes(process.pid, root) or 0 for process in living)
+    is_doubtful = resident_bytes - mapped_bytes > doubtful_above
     return Usage(
         resident_bytes=resident_bytes,
+        mapped_bytes=mapped_bytes,
         pss=_read_pss(living, root) if pss or is_doubtful else None,
         open_files=nearest_limit(_open_files(process, root) for process in living),
         transfers=_read_transfers(tree.members, root),

@@ -28,9 +28,8 @@ class WorkerView:
     processes: float
     expected: float
     finished: bool = False
-    resident: float | None = None
-    counted: float | None = None
-    """Memory that counts towards the limit, near and above it."""
+    memory: float | None = None
+    """Memory that counts towards the limit."""
     memory_limit: float | None = None
     age: float | None = None
     age_limit: float | None = None
@@ -48,11 +47,6 @@ class WorkerView:
     """Whether its `trainwarden run` is about to start it again."""
     own_restarts: str = ""
     """How often its `trainwarden run` has started it again itself, and why last."""
-
-    @property
-    def memory(self) -> float | None:
-        """Memory to compare with the limit."""
-        return self.resident if self.counted is None else self.counted
 
     @property
     def memory_tone(self) -> Tone:
@@ -131,8 +125,7 @@ def build_worker_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[Work
             processes=series.of("worker_processes", *key) or 0,
             expected=expected,
             finished=series.of("worker_finished", *key) == 1,
-            resident=series.of("worker_resident_bytes", *key),
-            counted=series.of("worker_memory_bytes", *key),
+            memory=series.of("worker_memory_bytes", *key),
             memory_limit=series.of("worker_memory_limit_bytes", *key),
             age=series.age("worker_start_timestamp_seconds", *key),
             age_limit=series.of("worker_age_limit_seconds", *key),

@@ -148,13 +148,10 @@ def _worker(key: WorkerKey, page: _Page) -> WorkerState:
             raise ObservationError(f"the exporter shows no {name} of worker {key.worker}")
         return value
 
-    resident, counted = needed("resident_bytes"), maybe("memory_bytes")
-    if counted is None and (pss := maybe("pss_bytes")) is not None:  # an older exporter
-        counted = min(resident, pss)
     return WorkerState(
         processes=needed("processes"),
         expected=needed("expected_processes"),
-        resident_bytes=resident if counted is None else counted,
+        resident_bytes=needed("memory_bytes"),
         finished=bool(maybe("finished")),
         started_at=maybe("start_timestamp_seconds"),
         memory_limit_bytes=maybe("memory_limit_bytes"),

@@ -129,6 +129,7 @@ class TestAWorkerThatNeverRan:
             "expected_processes": 2,
             "tree_processes": 0,
             "resident_bytes": 0,
+            "memory_bytes": 0,
             "cpu_seconds_total": 0,
             "restarts_total": 0,
             "read_bytes_total": 0,
@@ -290,7 +291,7 @@ class TestWhatIsThereOnlyInTrouble:
         "memory_excess_bytes",
         "recent_restarts",
         "excess_restarts",
-        "aging_resident_bytes",
+        "aging_memory_bytes",
         "age_excess_seconds",
     )
 
@@ -331,7 +332,7 @@ class TestWhatIsThereOnlyInTrouble:
                 [run(rollout(age_limit="1h"))], root=proc.root, clock=partial(float, now)
             )
             found.append(self.found(collector))
-        aging = {"aging_resident_bytes": 3 * 4096}
+        aging = {"aging_memory_bytes": 3 * 4096}
         assert found == [{}, aging, aging, {**aging, "age_excess_seconds": 3601}]
 
     def test_a_worker_that_was_too_old_is_reported_for_two_minutes_more(
@@ -434,6 +435,28 @@ class TestAWorkerThatRuns:
         assert shown(int(resident / 0.95), 0, 5, 29, 30, 35) == [True, False, False, True, False]
         assert shown(int(resident / 1.05), 0, 5, 10) == [True, True, True]
         assert shown(int(resident / 0.85), 0, 5, 30) == [False, False, False]
+
+    def test_shared_pages_count_once_between_two_readings_of_pss_too(self, proc: FakeProc) -> None:
+        def grow(pages: int) -> None:
+            for pid in (10, 11):
+                text = {"statm": f"9 {pages} 0 0 0 0 0", "smaps_rollup": f"Pss: {2 * pages} kB\n"}
+                proc.add(pid, ["python", "--rollout-0"], files=text)
+
+        now = [0.0]
+        settings = rollout(memory_limit=820 * 1024, expected=2)
+        collector = WorkersCollector([run(settings)], root=proc.root, clock=lambda: now[0])
+        seen = []
+        for now[0], pages in ((0, 90), (5, 95), (10, 100), (35, 101), (40, 102), (70, 60)):
+            grow(pages)
+            seen.append(samples(collector)["memory_bytes", ()] / 1024)
+        # half of it is shared: of 200 pages 400 KiB; the last time far below the limit
+        assert seen == [720, 380, 420, 404, 412, 76]
+
+        for pid in (10, 11):
+            proc.remove(pid)
+        samples(collector)
+        grow(60)
+        assert samples(collector)["memory_bytes", ()] == 480 * 1024
 
     def test_the_clock_of_the_collector_dates_an_end(self, proc: FakeProc) -> None:
         proc.add(10, ["python", "--rollout-0"])

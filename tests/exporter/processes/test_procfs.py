@@ -73,6 +73,7 @@ class TestOneProcess:
             procfs.read_cgroups,
             procfs.read_transfers,
             procfs.read_resident_bytes,
+            procfs.read_mapped_bytes,
             procfs.read_pss,
             procfs.read_open_files,
             procfs.read_open_files_limit,
@@ -97,6 +98,7 @@ class TestOneProcess:
         assert resident is not None
         assert pss is not None
         assert 0 <= pss.mapped < pss.total <= resident
+        assert pss.mapped <= (procfs.read_mapped_bytes(me.pid) or 0) < resident
 
     def test_may_open_as_many_files_as_its_limits_say(self, start: Start, tmp_path: Path) -> None:
         program = start(

@@ -57,11 +57,13 @@ def test_pss_decides_when_several_processes_exceed_their_limit(proc: FakeProc) -
 def test_mapped_files_do_not_count_towards_a_limit(proc: FakeProc) -> None:
     """The kernel drops the pages of a data set that a process maps, when it needs the memory."""
     text = "Rss: 900 kB\nPss: 800 kB\nPss_Anon: 50 kB\nPss_File: 730 kB\nPss_Shmem: 20 kB\n"
-    proc.add(10, files={"statm": "9 225 0 0 0 0 0", "smaps_rollup": text})
-    usage = read_usage(everything(proc), proc.root, doubtful_above=1)
+    files = {"statm": "9 225 0 0 0 0 0", "smaps_rollup": text, "status": "RssFile:\t820 kB\n"}
+    proc.add(10, files=files)
+    usage = read_usage(everything(proc), proc.root, doubtful_above=80 * 1024 - 1)
     assert usage.pss == Pss(800 * 1024, 730 * 1024)
     assert usage.memory_bytes == 70 * 1024
-    assert read_usage(everything(proc), proc.root).memory_bytes == parse_resident_bytes("9 225")
+    unread = read_usage(everything(proc), proc.root, doubtful_above=80 * 1024)
+    assert (unread.pss, unread.memory_bytes) == (None, 80 * 1024)
 
 
 def test_pss_of_a_part_does_not_pass_for_the_whole(proc: FakeProc) -> None:

@@ -95,7 +95,7 @@ def test_a_worker_is_put_together_from_its_series() -> None:
     values = {
         "processes": 1,
         "expected_processes": 2,
-        "resident_bytes": 100,
+        "memory_bytes": 100,
         "memory_limit_bytes": 200,
         "start_timestamp_seconds": 900,
         "age_limit_seconds": 3600,
@@ -114,7 +114,7 @@ def test_a_worker_is_put_together_from_its_series() -> None:
             *KEY,
             processes=1,
             expected=2,
-            resident=100,
+            memory=100,
             memory_limit=200,
             age=100,
             age_limit=3600,
@@ -127,7 +127,7 @@ def test_a_worker_is_put_together_from_its_series() -> None:
 def test_what_a_worker_lacks_is_not_known() -> None:
     outcome = Outcome("workers", 0.1, (family("worker_expected_processes", (KEY, 1)),))
     (worker,) = build_worker_views([outcome], now=1000)
-    assert (worker.resident, worker.memory_limit, worker.age, worker.cpu) == (None,) * 4
+    assert (worker.memory, worker.memory_limit, worker.age, worker.cpu) == (None,) * 4
 
 
 def sighting(
@@ -135,7 +135,7 @@ def sighting(
     processes: float = 1,
     expected: float = 1,
     finished: bool = False,
-    resident: float | None = 50,
+    memory: float | None = 50,
     memory_limit: float | None = 100,
     age: float | None = 10,
     age_limit: float | None = 100,
@@ -146,7 +146,7 @@ def sighting(
         processes=processes,
         expected=expected,
         finished=finished,
-        resident=resident,
+        memory=memory,
         memory_limit=memory_limit,
         age=age,
         age_limit=age_limit,
@@ -159,17 +159,17 @@ def sighting(
     [
         (sighting(), "up", "good"),
         (sighting(memory_limit=None, age_limit=None), "up", "good"),
-        (sighting(resident=None, age=None), "up", "good"),
+        (sighting(memory=None, age=None), "up", "good"),
         (sighting(processes=0), "not running", "bad"),
         (sighting(processes=0, unconfirmed=1), "not running", "warn"),
         (sighting(processes=2, expected=5), "3 missing", "bad"),
         (sighting(processes=0, finished=True), "finished", "quiet"),
         (sighting(processes=0, expected=0), "up", "good"),
-        (sighting(resident=90), "up", "good"),
-        (sighting(resident=91), "near its limit", "warn"),
-        (sighting(resident=101), "over its limit", "bad"),
+        (sighting(memory=90), "up", "good"),
+        (sighting(memory=91), "near its limit", "warn"),
+        (sighting(memory=101), "over its limit", "bad"),
         (sighting(age=101), "old", "warn"),
-        (sighting(age=101, resident=101), "over its limit", "bad"),
+        (sighting(age=101, memory=101), "over its limit", "bad"),
     ],
 )
 def test_how_a_worker_is_fits_in_two_words(worker: WorkerView, state: str, tone: str) -> None:

@@ -84,7 +84,7 @@ def workers(*names: str, run: str = "demo", processes: float = 1) -> Outcome:
         (
             family("worker_expected_processes", *((key, 1) for key in keys)),
             family("worker_processes", *((key, processes) for key in keys)),
-            family("worker_resident_bytes", *((key, 4 << 30) for key in keys)),
+            family("worker_memory_bytes", *((key, 4 << 30) for key in keys)),
             family("worker_memory_limit_bytes", *((key, 8 << 30) for key in keys)),
             family("worker_start_timestamp_seconds", *((key, 988_480) for key in keys)),
             family("worker_cpu_seconds_total", *((key, 61) for key in keys)),

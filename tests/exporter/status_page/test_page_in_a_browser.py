@@ -60,7 +60,7 @@ def page() -> str:
         (
             family("worker_expected_processes", {WORKER: 1}),
             family("worker_processes", {WORKER: 1}),
-            family("worker_resident_bytes", {WORKER: 7.5e9}),
+            family("worker_memory_bytes", {WORKER: 7.5e9}),
             family("worker_memory_limit_bytes", {WORKER: 8e9}),
         ),
     )

@@ -109,7 +109,7 @@ def test_what_saves_is_killed_only_when_that_takes_too_long_and_the_newest_whole
         return all(events(stack.journal(), name, kind) for name in runs)
 
     stack.wait_until(lambda: shows("checkpoint_step", 10), LONGEST_SECONDS)
-    stack.wait_until(lambda: shows("worker_resident_bytes", 60 * MIB), LONGEST_SECONDS)
+    stack.wait_until(lambda: shows("worker_memory_bytes", 60 * MIB), LONGEST_SECONDS)
     for name in RUNS:
         labels = {"run": name, "worker": "trainer", "remediation": "restart_leaking_worker"}
         given = [f"{label}={text}" for label, text in labels.items()]

@@ -49,13 +49,13 @@ trainwarden_memory_effective_available_bytes 2.147483648e+10
 trainwarden_memory_available_floor_bytes 2.147483648e+09
 trainwarden_worker_processes{run="demo",worker="rollout-0",role="rollout"} 1
 trainwarden_worker_expected_processes{run="demo",worker="rollout-0",role="rollout"} 1
-trainwarden_worker_resident_bytes{run="demo",worker="rollout-0",role="rollout"} 9.663676416e+09
+trainwarden_worker_memory_bytes{run="demo",worker="rollout-0",role="rollout"} 9.663676416e+09
 trainwarden_worker_start_timestamp_seconds{run="demo",worker="rollout-0",role="rollout"} 1.7e+09
 trainwarden_worker_memory_limit_bytes{run="demo",worker="rollout-0",role="rollout"} 8.589934592e+09
 trainwarden_worker_finished{run="demo",worker="rollout-0",role="rollout"} 0
 trainwarden_worker_processes{run="demo",worker="trainer",role="trainer"} 0
 trainwarden_worker_expected_processes{run="demo",worker="trainer",role="trainer"} 2
-trainwarden_worker_resident_bytes{run="demo",worker="trainer",role="trainer"} 0
+trainwarden_worker_memory_bytes{run="demo",worker="trainer",role="trainer"} 0
 trainwarden_worker_finished{run="demo",worker="trainer",role="trainer"} 1
 trainwarden_worker_age_limit_seconds{run="demo",worker="trainer",role="trainer"} 3600
 """
@@ -166,7 +166,7 @@ def test_reads_a_page_of_the_real_collectors() -> None:
         ("trainwarden_memory_effective_available_bytes", "some_other_bytes"),
         ("trainwarden_memory_available_floor_bytes", "some_other_bytes"),
         ('worker_expected_processes{run="demo",worker="trainer"', 'worker_x{run="",worker=""'),
-        ('worker_resident_bytes{run="demo",worker="trainer"', 'worker_y{run="",worker=""'),
+        ('worker_memory_bytes{run="demo",worker="trainer"', 'worker_y{run="",worker=""'),
         ('role="trainer"} 3600', 'role="trainer"} many'),
         ('role="trainer"} 3600', 'role="trainer'),
     ],

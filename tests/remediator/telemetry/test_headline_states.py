@@ -93,14 +93,14 @@ def observed(**changes: Samples) -> Outcome:
         "inference_reason": {(*SERVER, "ok"): 1},
         "worker_expected_processes": {WORKER: 1},
         "worker_processes": {WORKER: 1},
-        "worker_resident_bytes": {WORKER: 20 * MIB},
+        "worker_memory_bytes": {WORKER: 20 * MIB},
         "worker_memory_limit_bytes": {WORKER: 150 * MIB},
         **changes,
     }
     return Outcome("all", 0.1, tuple(family(name, samples) for name, samples in series.items()))
 
 
-LEAKING: dict[str, Samples] = {"worker_resident_bytes": {WORKER: 178 * MIB}}
+LEAKING: dict[str, Samples] = {"worker_memory_bytes": {WORKER: 178 * MIB}}
 GONE: dict[str, Samples] = {"worker_processes": {WORKER: 0}}
 
 
