@@ -25,7 +25,6 @@ from trainwarden_remediator.model import (
 )
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.conditions import (
-    count_without_progress,
     disk_problem,
     is_down,
     is_fresh,
@@ -34,6 +33,7 @@ from trainwarden_remediator.policy.conditions import (
     still_holds,
 )
 from trainwarden_remediator.policy.context import DecisionContext
+from trainwarden_remediator.policy.net_progress import count_without_progress
 
 
 def check_breaker(context: DecisionContext, target: Budget) -> Decision | None:

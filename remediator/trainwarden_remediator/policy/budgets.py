@@ -8,8 +8,8 @@ from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_remediator.config.targets import Budget, cooldown_after
 from trainwarden_remediator.model import Decision, PastAction
 from trainwarden_remediator.observation.model import ExporterState
-from trainwarden_remediator.policy.conditions import since_progress
 from trainwarden_remediator.policy.context import DecisionContext
+from trainwarden_remediator.policy.net_progress import since_progress
 
 
 def budget_exhausted(

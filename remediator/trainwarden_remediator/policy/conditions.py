@@ -10,7 +10,6 @@ from pathlib import Path
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config.playbooks import Condition
-from trainwarden_remediator.model import PastAction
 from trainwarden_remediator.observation.model import (
     DiskState,
     ExporterState,
@@ -212,42 +211,3 @@ def _disks_of(disks: Sequence[DiskState], run: str, path: Path | None) -> Sequen
 
 def _is_scarce(free: float | None, size: float | None, enough: float) -> bool:
     return free is not None and free < min(enough, MIN_FREE_SHARE * (size or float("inf")))
-
-
-def count_without_progress(history: Sequence[PastAction], run: RunState | None) -> int:
-    """Counts the last actions after which the run made no progress.
-
-    An unknown step or checkpoint, then or now, ends the count: unknown is no sign of a loop.
-    """
-    if run is None:
-        return 0
-    count = 0
-    for action in reversed(history):
-        marks = ((action.step, run.step), (action.checkpoint, run.checkpoint))
-        known = [(then, now) for then, now in marks if then is not None and now is not None]
-        if not known or any(now > then for then, now in known):
-            break
-        count += 1
-    return count
-
-
-def since_progress(history: Sequence[PastAction], run: RunState | None) -> Sequence[PastAction]:
-    """Returns the actions since the run last had a newer step or checkpoint than at an action.
-
-    An action with unknown progress counts as not followed by any.
-    """
-    step, checkpoint = (run.step, run.checkpoint) if run is not None else (None, None)
-    for index in reversed(range(len(history))):
-        action = history[index]
-        if _is_newer(step, action.step) or _is_newer(checkpoint, action.checkpoint):
-            return history[index + 1 :]
-        step, checkpoint = _newest(step, action.step), _newest(checkpoint, action.checkpoint)
-    return history
-
-
-def _is_newer(now: float | None, then: float | None) -> bool:
-    return now is not None and then is not None and now > then
-
-
-def _newest(one: float | None, other: float | None) -> float | None:
-    return max((mark for mark in (one, other) if mark is not None), default=None)

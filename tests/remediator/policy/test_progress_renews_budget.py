@@ -79,6 +79,22 @@ def test_only_the_restarts_since_the_last_progress_count(tmp_path: Path) -> None
     assert decision.reason == "restart"
 
 
+@pytest.mark.parametrize("steps", [(300, 298, 299), (300, 290, 297)])
+def test_a_trainer_that_fails_each_time_before_its_highest_step_uses_up_its_attempts(
+    tmp_path: Path, steps: tuple[float, ...]
+) -> None:
+    """It resumes from a checkpoint that is older than its fault, and makes the same steps again."""
+    decision = decided(tmp_path, restarts(*steps), RunState(step=300))
+    assert decision.reason == "attempts_exhausted"
+
+
+def test_another_run_of_the_same_name_need_not_exceed_the_step_of_the_one_before(
+    tmp_path: Path,
+) -> None:
+    decision = decided(tmp_path, restarts(4000, 100, 200), RunState(step=300))
+    assert decision.reason == "restart"
+
+
 def test_a_newer_checkpoint_is_progress_too(tmp_path: Path) -> None:
     past = tuple(
         PastAction(*(1, TRAINER, NOW - ago, NOW - ago + 60), checkpoint=100)

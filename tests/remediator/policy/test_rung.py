@@ -602,8 +602,13 @@ def restarts(*steps: float | None, checkpoint: float | None = None) -> tuple[Pas
         (restarts(1880, 1875, 1874), "restarts_without_progress"),
         (restarts(1874, 1874), "restart"),
         (restarts(1873, 1874, 1874), "restart"),
-        # what came long before the last progress does not count
-        (restarts(1874, 1874, 1874, 1800), "restart"),
+        # what came before the last progress does not count
+        (restarts(1860, 1860, 1860, 1870), "restart"),
+        # a fault that comes a step sooner or later brings the run no further
+        (restarts(1874, 1872, 1873), "restarts_without_progress"),
+        (restarts(1874, 1874, 1874, 1800), "restarts_without_progress"),
+        # another run of that name
+        (restarts(4000, 4000, 4000, 1800), "restart"),
         (restarts(1874, None, 1874), "restart"),
         (restarts(None, None, None), "restart"),
         (restarts(None, None, None, checkpoint=1870), "restarts_without_progress"),
@@ -618,6 +623,16 @@ def test_restarts_that_bring_the_run_no_further_come_to_an_end(
     decision = scene.decide()
     assert decision.reason == reason
     assert decision.final is (reason == "restarts_without_progress")
+
+
+def test_a_run_that_was_taken_back_to_an_older_checkpoint_need_not_exceed_its_highest_step(
+    scene: Scene,
+) -> None:
+    long_before = restarts(1900, 1900, 1900, checkpoint=1890)
+    scene.actions = (*long_before, *restarts(1874, checkpoint=1870), HEALED)
+    assert scene.decide().reason == "restart"
+    scene.actions = (*long_before, *restarts(1874, 1873, 1872, checkpoint=1870), HEALED)
+    assert scene.decide().reason == "restarts_without_progress"
 
 
 def test_where_no_progress_is_shown_restarts_are_not_counted_for_fruitless(scene: Scene) -> None:
