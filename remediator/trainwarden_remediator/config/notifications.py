@@ -23,6 +23,7 @@ NotificationEvent = Literal[
     "stalled",
     "action_started",
     "healed",
+    "recurring",
     "not_healed",
     "finished",
 ]
@@ -36,6 +37,7 @@ URGENT: tuple[NotificationEvent, ...] = (
     "alerts_stale",
     "blocked",
     "unhandled",
+    "recurring",
 )
 """Events that need an operator; the others are informational."""
 
@@ -110,7 +112,8 @@ class Receiver(Section):
     (`unhandled`) on which the remediator does not act and which Alertmanager reports to nobody, or
     has ended (`unhandled_ended`); a run has stood still for two minutes, and is restarted once it
     is proved to be stuck (`stalled`); an action has started (`action_started`), and has `healed` or
-    `not_healed` the condition; a run has `finished`.
+    `not_healed` the condition; the same fault was healed for the fourth, the eighth, the sixteenth
+    time within twelve hours (`recurring`, in place of `healed`); a run has `finished`.
     Default: all but `action_started` and `not_healed`."""
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from typing import Any
 
 from trainwarden_exporter.runtime.formatting import describe_finish, format_time, plural
 from trainwarden_exporter.runtime.responsibility import left_alone
+from trainwarden_remediator.journal.recurrence import describe_recurrence
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, TakenOver
 
@@ -308,7 +309,8 @@ def _outcome(facts: dict[str, Any]) -> str:
     if facts["outcome"] == "healed":
         remark = f"; but {facts['remark']}" if facts.get("remark") else ""
         seconds = f"{facts['seconds']:g} s after the action began"
-        return f"healed: verified {seconds}{remark}"
+        again = describe_recurrence(facts)
+        return f"healed: verified {seconds}{remark}{again and f'; {again}'}"
     return f"not healed: {facts['seen']}" if facts.get("seen") else "not healed"
 
 

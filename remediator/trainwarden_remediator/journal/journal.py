@@ -28,6 +28,7 @@ from trainwarden_remediator.journal.queries import (
     DescendantsByRoot,
     JournalReader,
 )
+from trainwarden_remediator.journal.recurrence import recurrence_facts
 from trainwarden_remediator.journal.retention import prune
 from trainwarden_remediator.journal.rows import (
     FINISHED_PREFIX,
@@ -225,6 +226,8 @@ class Journal(JournalReader):
                 (outcome, now, action),
             ).fetchone()
             increment_counter(db, "outcomes", [*row, outcome])
+            if outcome == "healed":
+                facts |= recurrence_facts(db, action, now, facts)
             write_event(
                 db, now, "outcome", incident_of(db, action), action, outcome=outcome, **facts
             )

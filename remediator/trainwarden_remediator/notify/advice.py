@@ -11,7 +11,7 @@ from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.model import RESTART_LOOP, WITHOUT_CHECKPOINT, PastAction
 from trainwarden_remediator.notify.messages import Notification
-from trainwarden_remediator.policy.failing_starts import mending
+from trainwarden_remediator.policy.failing_starts import mend_hint, mending
 from trainwarden_remediator.policy.manual_restart import announced_key, manual_restart
 
 
@@ -22,6 +22,8 @@ def advice(notification: Notification, setup: Setup, actions: Sequence[PastActio
     """
     event = notification.event
     key = announced_key(WorkerKey(event.run, event.worker), setup.trainer_keys)
+    if event.kind == "outcome":
+        return mend_hint(event.alert) if event.facts.get("again") else ""
     if event.kind not in ("decision", "unhandled") or not key.run:
         return ""
     found = setup.announced.workers.get(key)

@@ -20,6 +20,11 @@ from trainwarden_remediator.config.restart_methods.run import START_YOURSELF, WR
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.evidence_text import FaultFacts
+from trainwarden_remediator.journal.recurrence import (
+    FIRST_LOUD_TIMES,
+    describe_recurrence,
+    is_loud,
+)
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, RESTART_LOOP, WORKER_GONE
 from trainwarden_remediator.policy.alert_handling import holder, in_force
@@ -42,6 +47,7 @@ TITLES: Mapping[NotificationEvent, str] = {
     "stalled": "a run stands still, no operator needed yet",
     "action_started": "action started",
     "healed": "healed",
+    "recurring": "healed again and again, operator needed",
     "not_healed": "an action was not successful",
     "finished": "a run has finished",
 }
@@ -133,7 +139,8 @@ def notification_event_of(event: Event) -> NotificationEvent | None:
         case "intent":
             return "action_started"
         case "outcome":
-            return "healed" if facts.get("outcome") == "healed" else "not_healed"
+            healed: NotificationEvent = "recurring" if is_loud(facts) else "healed"
+            return healed if facts.get("outcome") == "healed" else "not_healed"
         case "run_finished":
             return "finished"
         case "unhandled" | "unhandled_ended" | "stalled":
@@ -141,12 +148,12 @@ def notification_event_of(event: Event) -> NotificationEvent | None:
     return None
 
 
-def deduplication_key(notification_event: NotificationEvent, event: Event) -> str:
+def deduplication_key(event: Event) -> str:
     """Returns the key by which a repeated notification of the same fact is recognised.
 
     An incident may need an operator several times: for another reason, or again after `resume`.
     """
-    if notification_event in ("action_started", "healed", "not_healed"):
+    if event.kind in ("intent", "outcome"):
         return f"action {event.action}"
     return f"line {event.id}"
 
@@ -245,6 +252,7 @@ def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> Messa
         "Before": "; ".join(notification.before),
         "Since then": "; ".join(notification.since),
         "Cost": _cost(notification),
+        "Repeated": _repeated(event),
         "When": format_time(event.at),
         "Incident": "" if event.incident is None else f"#{event.incident}",
         "Mode": _observes(notification) if mode == "observe" else "",
@@ -305,13 +313,20 @@ def _title(notification: Notification) -> str:
     return TITLES[notification.notification_event]
 
 
+def _repeated(event: Event) -> str:
+    """Returns how often a fault was healed, at which pace, and what that has cost so far."""
+    text = describe_recurrence(event.facts)
+    rings = event.facts.get("again", {}).get("times") == FIRST_LOUD_TIMES - 1
+    return f"{text}; the next time rings" if rings else text
+
+
 def _cost(notification: Notification) -> str:
     """Returns what a fault cost: the time without a new step, and the steps made again.
 
     Also the time from the alert to health, which is all that is known of a run without steps.
     """
     event, started = notification.event, notification.alert_started_at
-    if notification.notification_event != "healed" or started is None:
+    if event.facts.get("outcome") != "healed" or started is None:
         return ""
     cost = f"{format_duration(round(max(event.at - started, 0)))} from the alert to health"
     if (start := event.facts.get("interruption_start")) is not None:

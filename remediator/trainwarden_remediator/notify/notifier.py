@@ -160,7 +160,9 @@ class Notifier:
 
     def _with_advice(self, notifications: Sequence[Notification]) -> Sequence[Notification]:
         return [
-            replace(one, advice=self._advise(one)) if one.notification_event in URGENT else one
+            replace(one, advice=self._advise(one))
+            if one.notification_event in URGENT or "again" in one.event.facts
+            else one
             for one in notifications
         ]
 

@@ -270,7 +270,11 @@ class Outbox:
         opposite = _OPPOSITES.get(event.kind)
         named = event.id, opposite, event.alert, event.run, event.worker
         reset_at = db.execute(reset, named).fetchone()[0]
+        begun = notification_event
         for receiver in notify.receivers:
+            # A receiver that only wants what has healed gets each of them.
+            quiet = begun == "recurring" and begun not in receiver.events
+            notification_event = "healed" if quiet else begun
             if notification_event not in receiver.events:
                 continue
             # An alert that resolves and fires again is a new incident, but not a new notification.
@@ -293,7 +297,7 @@ class Outbox:
                 (
                     receiver.name,
                     notification_event,
-                    deduplication_key(notification_event, event),
+                    deduplication_key(event),
                     concerned,
                     event.id,
                     event.at,

@@ -34,6 +34,12 @@ REPEATED = 2
 """Failed restarts from which on an operator should look, though the remediator tries again."""
 
 
+def mend_hint(alert: str) -> str:
+    """Returns how an operator mends what makes an alert fire again some time after each restart."""
+    _, _, mend = _CAUSES.get(alert, ("", "", "mend its cause"))
+    return f"Each restart helps for a while: {mend}."
+
+
 def failed_restarts(
     key: WorkerKey, actions: Sequence[PastAction], announced: AnnouncedRuns
 ) -> Sequence[PastAction]:

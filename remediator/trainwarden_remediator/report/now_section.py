@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, describe_end
@@ -15,11 +14,8 @@ from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.host_now import HostNow, first_to_act, stands_still
 from trainwarden_remediator.report.incident import ReportStyle
 from trainwarden_remediator.report.markdown import bullets, code, text
-from trainwarden_remediator.report.model import IncidentRecord
+from trainwarden_remediator.report.repeats import repeats
 from trainwarden_remediator.report.todo_section import describe_todo, on_subject
-
-REPEATS = 2
-"""Number of incidents of the same kind from which on they repeat."""
 
 
 def now_section(host: HostNow, style: ReportStyle) -> str:
@@ -37,7 +33,7 @@ def now_section(host: HostNow, style: ReportStyle) -> str:
             )
         ),
     ]
-    if again := bullets(_repeats(host.incidents)):
+    if again := bullets(repeats(host.incidents)):
         parts += ["## What repeats", again]
     todo = bullets(describe_todo(host))
     return "\n\n".join([*parts, "## What to do", todo or "Nothing now."])
@@ -133,14 +129,3 @@ def _alerts(
         since = style.times.clock(alert.starts_at)
         handled = f"**{text(view.who)}** ({text(view.handling)})"
         yield f"{text(alert.name)}{kind}{on_subject(alert)}, since {since}: {handled}.{summary}"
-
-
-def _repeats(incidents: Sequence[IncidentRecord]) -> Iterator[str]:
-    """Yields `demo/inference: TrainingInferenceDown 3 times in 13 min`, the most frequent first."""
-    by_kind: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for one in incidents:
-        by_kind[one.name, one.alert].append(one.starts_at)
-    for (name, alert), times in sorted(by_kind.items(), key=lambda item: -len(item[1])):
-        if len(times) >= REPEATS:
-            within = format_duration(round(max(times) - min(times)))
-            yield f"{code(name)}: {text(alert)} {len(times)} times in {within}."

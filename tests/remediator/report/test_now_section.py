@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
@@ -14,6 +15,7 @@ import aiohttp
 import pytest
 from tests.remediator.fake_clock import FakeClock
 from tests.remediator.live_host import Box
+from tests.remediator.notify.test_recurring import heal
 from tests.remediator.samples import LATER, NOW, ROLLOUT, TRAINER, make_alert, make_worker
 from tests.remediator.telemetry.test_headline_states import staged
 
@@ -387,6 +389,18 @@ def test_what_repeats_is_counted(tmp_path: Path, journal: Journal) -> None:
         journal.record_alerts([replace(alert, firing=False)])
     text = head(report(tmp_path, CurrentState(exporter(TRAINS), ())))
     assert "- `demo/inference`: TrainingInferenceDown 3 times in 13 min." in text
+
+
+def test_a_fault_that_each_restart_heals_for_a_while_has_its_pace_its_cost_and_what_mends_it(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    with closing(Journal(tmp_path / "journal.db", clock=clock)) as journal:
+        for _ in range(3):
+            heal(journal, clock, steps_repeated=30)
+    text = head(report(tmp_path, CurrentState(exporter(TRAINS), ())))
+    assert "TrainingWorkerMemoryOverLimit 3 times in 1 h 20 min. Healed: time 3 within" in text
+    assert "40 min after the restart before; so far 3 restarts, 3 min until it was" in text
+    assert "Each restart helps for a while: mend the leak, or raise its memory limit" in text
 
 
 @pytest.mark.usefixtures("journal")

@@ -1,0 +1,79 @@
+"""How often the same fault of a worker was healed within some hours, and what that has cost."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from trainwarden_exporter.runtime.formatting import format_duration, plural
+
+RECURRENCE_SECONDS = 12 * 3600.0
+"""Within this time, about a night, healings of an alert of a worker are one recurring fault."""
+
+SHOWN_TIMES, FIRST_LOUD_TIMES = 3, 4
+"""Healings from which on the number is shown, and the number that calls an operator first."""
+
+_HEALED = (
+    "SELECT past.id, past.intent_at, past.result_at, past.outcome_at, cause.starts_at,"
+    " (SELECT facts FROM event WHERE event.action = past.id AND event.kind = 'outcome') AS facts"
+    " FROM action AS own JOIN incident AS mine ON mine.id = own.incident"
+    " JOIN action AS past ON (past.run, past.worker) = (own.run, own.worker)"
+    " JOIN incident AS cause ON cause.id = past.incident AND cause.alert = mine.alert"
+    " WHERE own.id = ? AND past.outcome = 'healed' AND past.id <= own.id AND past.intent_at > ?"
+    " ORDER BY past.id"
+)
+
+
+def recurrence_facts(
+    db: sqlite3.Connection, action: int, now: float, facts: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Returns the fact `again` of the outcome of an action that has healed; empty if it is rare.
+
+    `facts` are the others of that outcome, `now` is in Unix seconds.
+    """
+    rows = db.execute(_HEALED, (action, now - RECURRENCE_SECONDS)).fetchall()
+    if len(rows) < SHOWN_TIMES:
+        return {}
+    outcomes = [json.loads(row["facts"]) if row["facts"] else facts for row in rows]
+    lost = sum(
+        (one.get("interruption_end") or row["outcome_at"])
+        - one.get("interruption_start", row["starts_at"])
+        for row, one in zip(rows, outcomes, strict=True)
+    )
+    apart = [
+        later["intent_at"] - (one["result_at"] or one["intent_at"]) for one, later in pairwise(rows)
+    ]
+    again = {
+        "times": len(rows),
+        "within": round(now - rows[0]["intent_at"]),
+        "after": [round(min(apart)), round(max(apart))],
+        "lost_seconds": round(max(lost, 0.0)),
+    }
+    if steps := [one["steps_repeated"] for one in outcomes if one.get("steps_repeated")]:
+        again["lost_steps"] = round(sum(steps))
+    return {"again": again}
+
+
+def is_loud(facts: Mapping[str, Any]) -> bool:
+    """Whether a healing calls an operator: the fourth, the eighth, the sixteenth time."""
+    times: int = facts.get("again", {}).get("times", 0)
+    return times >= FIRST_LOUD_TIMES and times & (times - 1) == 0
+
+
+def describe_recurrence(facts: Mapping[str, Any]) -> str:
+    """Returns how often an outcome has come again, at which pace and cost, or ""."""
+    if not (again := facts.get("again")):
+        return ""
+    least, most = map(format_duration, again["after"])
+    pace = least if least == most else f"{least} to {most}"
+    steps = (
+        f" and {plural(again['lost_steps'], 'step')} made again" if "lost_steps" in again else ""
+    )
+    return (
+        f"time {again['times']} within {format_duration(again['within'])}, {pace} after the"
+        f" restart before; so far {plural(again['times'], 'restart')},"
+        f" {format_duration(again['lost_seconds'])} until it was healthy again{steps}"
+    )
