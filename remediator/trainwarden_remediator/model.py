@@ -149,6 +149,7 @@ Reason = Literal[
     "several_trainers",
     "processes_differ",
     "config_differs",
+    "largest_left_alone",
     # wait
     "observe_mode",
     "approval_void",
@@ -201,7 +202,7 @@ GIVEN_UP: frozenset[Reason] = frozenset(
 NEEDS_OPERATOR: frozenset[Reason] = frozenset(
     {
         *("no_checkpoint", "recovery_mismatch", "several_trainers", "processes_differ"),
-        "config_differs",
+        *("config_differs", "largest_left_alone"),
     }
 )
 """Reasons that notify the on-call; decisions continue once the operator has fixed the cause."""

@@ -29,9 +29,9 @@ from trainwarden_remediator.policy.conditions import (
 )
 from trainwarden_remediator.policy.context import DecisionContext, PolicyState
 from trainwarden_remediator.policy.ladder import LadderPosition, find_position
+from trainwarden_remediator.policy.largest_worker import decide_largest_worker
 from trainwarden_remediator.policy.rung import (
     decide_gpu_cleanup,
-    decide_largest_worker,
     decide_notify,
     decide_target,
 )

@@ -27,7 +27,6 @@ from trainwarden_remediator.policy.blockers import (
     find_blocker,
     is_acting,
     larger_worker_first,
-    resident_bytes,
     void_approval,
 )
 from trainwarden_remediator.policy.budgets import budget_exhausted, count_attempts, too_soon
@@ -68,44 +67,6 @@ def decide_gpu_cleanup(context: DecisionContext, budget: Budget) -> Decision:
     if context.observes:
         return context.wait("observe_mode", budget, "would terminate the leftovers")
     return void_approval(context, budget) or context.decide(Verdict.ACT, "clean", budget)
-
-
-def decide_largest_worker(context: DecisionContext) -> Decision:
-    """Whether the target that holds the most memory is restarted now."""
-    state = context.state
-    # An operator stopped all actions (harm 23).
-    if (hold := state.active_hold()) is not None:
-        return context.wait("held", detail=hold.description)
-    # The breaker stays open until an operator resets it (harm 7).
-    if state.breaker.opened_at is not None:
-        return context.wait("breaker_open")
-    if any(action.ended_at is None for action in state.actions):
-        # The action in progress has not freed its memory yet: a second one would restart a worker
-        # for nothing (harm 7).
-        return context.wait("busy")
-    # The largest worker is chosen by a fresh observation or not at all (harms 4 and 9).
-    if state.snapshot is None:
-        return context.decide(Verdict.OBSERVE_FIRST, "needs_observation")
-    if state.snapshot.exporter is None:
-        return context.wait("observation_failed", detail=state.snapshot.unknown)
-    free = [
-        target
-        for target in state.config.targets
-        if not (blocking_alert(target, state) or state.active_hold(*target.keys))
-        and count_attempts(context, [a for a in state.actions if a.key == target.key], target)
-        < target.attempts
-    ]
-    target = largest(free, state.snapshot.exporter)
-    if target is None:
-        return context.wait("no_candidate")
-    return decide_target(context, target)
-
-
-def largest(targets: Sequence[Target], exporter: ExporterState) -> Target | None:
-    """Returns the target whose living processes hold the most memory."""
-    sizes = {target.key: resident_bytes(target, exporter) for target in targets}
-    running = [target for target in targets if sizes[target.key] > 0]
-    return max(running, key=lambda target: sizes[target.key], default=None)
 
 
 def decide_notify(context: DecisionContext) -> Decision:

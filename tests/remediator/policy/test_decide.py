@@ -31,7 +31,7 @@ from trainwarden_remediator.alertmanager.api import AlertState, Silence
 from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition, Playbook
 from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import GPUS, ON_CALL, GpuCleanup, Target
-from trainwarden_remediator.holds.hold_file import EVERYTHING
+from trainwarden_remediator.holds.hold_file import EVERYTHING, Hold
 from trainwarden_remediator.model import (
     Approval,
     BreakerState,
@@ -54,7 +54,7 @@ from trainwarden_remediator.policy.agreement import DIFFERING_SECONDS
 from trainwarden_remediator.policy.conditions import still_holds
 from trainwarden_remediator.policy.context import PolicyState
 from trainwarden_remediator.policy.decide import decide
-from trainwarden_remediator.policy.rung import largest
+from trainwarden_remediator.policy.largest_worker import largest
 
 TRAINER = WorkerKey("demo", "trainer")
 OTHER = WorkerKey("second", "trainer")
@@ -416,6 +416,12 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     ("silenced", Verdict.WAIT, incident(), {"snapshot": snapshot(alert=AlertState.SILENCED)}),
     ("inhibited", Verdict.WAIT, incident(), {"snapshot": snapshot(alert=AlertState.INHIBITED)}),
     ("no_candidate", Verdict.WAIT, RELIEF, {"snapshot": snapshot({ROLLOUT: GONE})}),
+    (
+        "largest_left_alone",
+        Verdict.REFUSE,
+        RELIEF,
+        {"snapshot": snapshot(available=GIB), "holds": (Hold("demo", "rollout-0"),)},
+    ),
     ("ambiguous_target", Verdict.WAIT, incident(), {"snapshot": snapshot({ROLLOUT: DOUBLE})}),
     (
         "processes_differ",
