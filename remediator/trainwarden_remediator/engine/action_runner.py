@@ -30,6 +30,7 @@ from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.observation.snapshot import RESPONSE_TIMEOUT_SECONDS
 from trainwarden_remediator.policy.conditions import is_fresh, is_saving, repeats_saves
 from trainwarden_remediator.policy.effect import EffectCheck
+from trainwarden_remediator.policy.full_disk import disk_problem
 from trainwarden_remediator.policy.verification import Look, Verification
 from trainwarden_remediator.runtime.host_lock import host_locks
 
@@ -227,7 +228,8 @@ class ActionRunner:
                 check = replace(check, began=today - (self._clock.since_boot() - began))
                 look = check.look(
                     *(exporter, today),
-                    problem=request.action.health_problem(exporter, check.began),
+                    problem=request.action.health_problem(exporter, check.began)
+                    or self._disk_problem(request, exporter, today),
                     start_failure=request.action.start_failure(),
                     taken_over=self._taken_over(request.key, check.began),
                 )
@@ -244,6 +246,14 @@ class ActionRunner:
         facts |= {"remark": end.text} if end.text else {}
         await self.record_outcome(request.number, "healed", **facts)
         log.info("healed", extra={**request.key._asdict(), **facts})
+
+    def _disk_problem(self, request: ActionRequest, exporter: ExporterState, now: float) -> str:
+        """Returns why a trainer that runs will soon fail again, as it cannot save, or ""."""
+        setup, run = self._context.setup, request.key.run
+        if not request.protected:
+            return ""
+        path, reserve = setup.run_path(run), setup.config.disk_reserve
+        return disk_problem(exporter, run, path, reserve, now)
 
     def _healed_facts(
         self, request: ActionRequest, exporter: ExporterState, began: float

@@ -255,6 +255,8 @@ def _run(page: _Page, run: str) -> RunState:
         ),
         resume_problem=page.active_label("checkpoint_resume_problem_info", "problem", run=run),
         checkpoints=sum(complete) if complete else None,
+        checkpoint_bytes=max(checkpoints("size_bytes"), default=None),
+        disk_full_at=_disk_full_at(page, run),
         checkpoints_seen_at=min(checkpoints("seen_timestamp_seconds"), default=None),
         saving=any(checkpoints("saving")),
         saving_since=max(checkpoints("incomplete_timestamp_seconds"), default=None),
@@ -272,6 +274,11 @@ def _run(page: _Page, run: str) -> RunState:
             for labels, step in page.all("log_value_finite_until_step", run=run)
         },
     )
+
+
+def _disk_full_at(page: _Page, run: str) -> float | None:
+    last = page.all("log_last_match_timestamp_seconds", run=run, pattern="disk_full")
+    return max((at for _, at in last), default=None)
 
 
 def _stored_trials(page: _Page, run: str) -> float | None:
@@ -324,6 +331,10 @@ _OF_A_DISK = ("disk_up", "disk_free_bytes")
 
 def _disk(page: _Page, path: str) -> DiskState:
     maybe = page.reader("disk", path=path)
+    left: dict[str, float] = {}
+    for labels, count in page.all("disk_checkpoints_left", path=path):
+        run = labels.get("run", "")
+        left[run] = min(count, left.get(run, count))
     return DiskState(
         path=path,
         up=maybe("up") != 0,
@@ -333,9 +344,9 @@ def _disk(page: _Page, path: str) -> DiskState:
         free_inodes=maybe("free_inodes"),
         read_only=bool(maybe("read_only")),
         seen_at=maybe("seen_timestamp_seconds"),
-        runs=frozenset(
-            labels.get("run", "") for labels, _ in page.all("disk_checkpoints_left", path=path)
-        ),
+        runs=frozenset(left),
+        checkpoints_left=left,
+        free_floor=maybe("free_floor_bytes"),
     )
 
 

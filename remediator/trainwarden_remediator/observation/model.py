@@ -122,6 +122,10 @@ class RunState:
     """What is wrong with the checkpoint that a resume takes; empty if none is known."""
     checkpoints: float | None = None
     """Number of complete checkpoints; None if none are configured."""
+    checkpoint_bytes: float | None = None
+    """Size of the newest complete checkpoint."""
+    disk_full_at: float | None = None
+    """When its logs last had the error that no space is left."""
     checkpoints_seen_at: float | None = None
     saving: bool = False
     """Whether a checkpoint is being written."""
@@ -177,6 +181,10 @@ class DiskState:
     seen_at: float | None = None
     runs: frozenset[str] = frozenset()
     """The runs with checkpoints on this disk."""
+    checkpoints_left: Mapping[str, float] = field(default_factory=dict)
+    """How many more checkpoints of each of them fit."""
+    free_floor: float | None = None
+    """Bytes that should stay free."""
 
 
 @dataclass(frozen=True, slots=True)

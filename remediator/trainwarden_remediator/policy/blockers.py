@@ -25,7 +25,6 @@ from trainwarden_remediator.model import (
 )
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.conditions import (
-    disk_problem,
     is_down,
     is_fresh,
     is_saving,
@@ -33,6 +32,7 @@ from trainwarden_remediator.policy.conditions import (
     still_holds,
 )
 from trainwarden_remediator.policy.context import DecisionContext
+from trainwarden_remediator.policy.full_disk import disk_problem, full_at_its_end
 from trainwarden_remediator.policy.net_progress import count_without_progress
 
 
@@ -76,7 +76,12 @@ def find_blocker(
         )
     path, reserve = state.setup.run_path(target.run), state.config.disk_reserve
     # The next checkpoint cannot be written: a restart loses the work since the last one (harm 10).
-    if problem := disk_problem(exporter, target.run, path, reserve, now):
+    problem = disk_problem(exporter, target.run, path, reserve, now)
+    worker = exporter.workers.get(context.affected_worker(target))
+    problem = problem or full_at_its_end(
+        *(exporter, target.run, path, now), worker=worker, history=own
+    )
+    if problem:
         return context.wait("disk_unusable", target, problem)
     # A checkpoint that is being written would be left incomplete (harm 17).
     saving = context.wait("saving", target, "a checkpoint is being written")

@@ -6,12 +6,10 @@ All times are Unix seconds. An observation that is too old counts as none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config.playbooks import Condition
 from trainwarden_remediator.observation.model import (
-    DiskState,
     ExporterState,
     RunState,
     ServerState,
@@ -40,9 +38,6 @@ EMERGENCY_BRAKE_STREAK = 10
 
 EMERGENCY_BRAKE_SECONDS = 300.0
 """A worker whose last emergency brake is older than this is not braking any more."""
-
-MIN_FREE_SHARE = 0.01
-MIN_FREE_INODES = 1000.0
 
 
 def is_down(server: ServerState) -> bool:
@@ -178,36 +173,3 @@ def missing_progress(run: RunState | None) -> str:
     if run.stall_limit is None and not run.finished:
         return "the exporter shows no stall limit for the run"
     return ""
-
-
-def disk_problem(
-    exporter: ExporterState, run: str, path: Path | None, reserve: float, now: float
-) -> str:
-    """Returns what is wrong with a disk that the run writes to, or ""."""
-    for disk in _disks_of(exporter.disks, run, path):
-        if not disk.up or not is_fresh(disk.seen_at, now):
-            return f"the disk of {disk.path} does not answer"
-        if disk.read_only:
-            return f"the disk of {disk.path} is read-only"
-        if _is_scarce(disk.free, disk.size, reserve):
-            return f"the disk of {disk.path} is full"
-        if disk.inodes and _is_scarce(disk.free_inodes, disk.inodes, MIN_FREE_INODES):
-            return f"the disk of {disk.path} is out of inodes"
-    return ""
-
-
-def _disks_of(disks: Sequence[DiskState], run: str, path: Path | None) -> Sequence[DiskState]:
-    """The disks that a run writes to: those of its checkpoints, and the one of its folder.
-
-    Where neither is known, every disk that no other run is known to write to.
-    """
-    saves = [disk for disk in disks if run in disk.runs]
-    if path is None:
-        return saves or [disk for disk in disks if not disk.runs]
-    around = [disk for disk in disks if path.is_relative_to(disk.path)]
-    nearest = max(around, key=lambda disk: len(disk.path), default=None)
-    return [*saves, nearest] if nearest is not None and nearest not in saves else saves
-
-
-def _is_scarce(free: float | None, size: float | None, enough: float) -> bool:
-    return free is not None and free < min(enough, MIN_FREE_SHARE * (size or float("inf")))

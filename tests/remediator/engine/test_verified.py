@@ -19,7 +19,7 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config.restart_methods.run import RunTarget
 from trainwarden_remediator.config.targets import AnnouncedTarget
 from trainwarden_remediator.engine.action_runner import interruption_facts
-from trainwarden_remediator.observation.model import RunState
+from trainwarden_remediator.observation.model import DiskState, RunState
 from trainwarden_remediator.policy.verification import RELAPSE_SECONDS
 
 GONE = make_worker(processes=0, started_at=None, resident_bytes=0.0)
@@ -147,6 +147,20 @@ async def test_a_trainer_is_healed_once_it_makes_a_new_step(stage: Stage) -> Non
         assert outcomes(scene) == []
         makes_step(scene, LAST_STEP + 1)
         await scene.clock.advance(2)
+        assert outcomes(scene) == [("healed", "")]
+
+
+async def test_a_trainer_is_not_healed_while_its_disk_has_no_room_to_save(stage: Stage) -> None:
+    async with stage(before=gone(TRAINER)) as scene:
+        await started(scene, TRAINER)
+        room = DiskState("/ck", runs=frozenset({"demo"}), checkpoints_left={"demo": 3.0})
+        scene.observer.disks = (replace(room, checkpoints_left={"demo": 0.4}),)
+        step = replace(CRASHED, step=LAST_STEP + 1, last_step_at=scene.clock.now())
+        scene.observer.runs["demo"] = step
+        await scene.clock.advance(60)
+        assert outcomes(scene) == []
+        scene.observer.disks = (room,)
+        await scene.clock.advance(10)
         assert outcomes(scene) == [("healed", "")]
 
 
