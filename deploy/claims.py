@@ -63,8 +63,8 @@ def already_runs(folder: Path) -> StackError:
 
 def running_folders() -> list[Path]:
     """The folders in which stacks of this account run, also folders that an operator has named."""
-    folders = [*known_folders(), *_named_folders()]
-    return [folder for folder in folders if owner(lock_of(folder)) is not None]
+    folders = [folder for folder in known_folders() if owner(lock_of(folder)) is not None]
+    return [*folders, *named_folders()]
 
 
 def known_folders() -> list[Path]:
@@ -74,15 +74,15 @@ def known_folders() -> list[Path]:
     ]
 
 
-def _named_folders() -> list[Path]:
-    """The folders of this account that are `_registered`."""
+def named_folders() -> list[Path]:
+    """The folders that an operator of this account has named, and in which stacks run."""
     found = []
     for entry in sorted(stack_folder().glob(f"{ELSEWHERE}*")):
         with suppress(OSError, ValueError):  # it ends now
             folder = Path(entry.read_text(encoding="utf-8"))
             if folder.stat().st_uid == os.geteuid():
                 found.append(folder)
-    return found
+    return [folder for folder in found if owner(lock_of(folder)) is not None]
 
 
 @contextmanager

@@ -72,11 +72,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """End the stacks. Returns 0 if none runs any more."""
     locks = claims.all_locks()
-    if options.folder is not None or options.config is not None:
-        config = None if options.config is None else options.config.resolve()
-        locks = [claims.lock_of(options.folder or claims.default_folder(config))]
+    elsewhere: list[Path] = []
     try:
+        if options.folder is not None or options.config is not None:
+            config = None if options.config is None else options.config.resolve()
+            locks = [claims.lock_of(options.folder or claims.default_folder(config))]
+        else:
+            elsewhere = claims.named_folders()
         running = [(lock, one) for lock in locks if (one := claims.owner(lock)) is not None]
+        if not running and len(elsewhere) == 1:  # no other can be meant
+            locks, elsewhere = [claims.lock_of(elsewhere[0])], []
+            running = [(lock, one) for lock in locks if (one := claims.owner(lock)) is not None]
     except StackError as error:
         print(error, file=sys.stderr)
         return 1
@@ -87,5 +93,9 @@ def run(options: argparse.Namespace) -> int:
             print(f"process {one.pid} has not ended after {END_SECONDS:.0f} s", file=sys.stderr)
             return 1
     where = locks[0].parent if locks else stack_folder()
-    print(f"ended; {where} keeps the logs" if running else "no stack runs")
-    return 0
+    if running or not elsewhere:
+        print(f"ended; {where} keeps the logs" if running else "no stack runs")
+    for folder in elsewhere:
+        end = claims.command_to_end(folder)
+        print(f"the stack in {folder} runs{' on' if running else ''}: `{end}` ends it")
+    return 1 if elsewhere else 0

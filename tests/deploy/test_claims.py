@@ -6,7 +6,9 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -155,9 +157,70 @@ def test_down_without_a_stack_reports_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path))
-    with claims.claimed(tmp_path / "other"):  # no stack: down does not end it
-        assert detached.run(argparse.Namespace(config=None, folder=None)) == 0
+    assert detached.run(argparse.Namespace(config=None, folder=None)) == 0
     assert capsys.readouterr().out == "no stack runs\n"
+
+
+def _is_claimed(lock: Path) -> bool:
+    return lock.exists() and bool(lock.read_text())
+
+
+@contextmanager
+def holding(*folders: Path) -> Iterator[Sequence[subprocess.Popen[bytes]]]:
+    """Processes that claim these folders, as a stack does."""
+    scripts = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = f"import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit())\n{HOLD}"
+    command = [sys.executable, "-c", ended]
+    holders = [subprocess.Popen([*command, folder], env=scripts) for folder in folders]
+    try:
+        for folder in folders:
+            lock = claims.lock_of(folder)
+            until(partial(_is_claimed, lock))
+        until(lambda: len(claims.running_folders()) == len(folders))
+        yield holders
+    finally:
+        for holder in holders:
+            holder.kill()
+            holder.wait()
+
+
+DOWN = argparse.Namespace(config=None, folder=None)
+
+
+def test_down_ends_the_only_stack_though_it_runs_in_a_named_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path / "stacks"))
+    with holding(tmp_path / "mine") as (holder,):
+        assert detached.run(DOWN) == 0
+        assert holder.wait(10) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"ended; {tmp_path} keeps the logs"
+
+
+@pytest.mark.parametrize("usual", [True, False])
+def test_down_names_the_stacks_in_named_folders_that_it_leaves(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    usual: bool,
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path / "stacks"))
+    first = tmp_path / ("stacks/demo" if usual else "one")
+    with holding(first, tmp_path / "two") as (one, two):
+        assert detached.run(DOWN) == 1
+        lines = capsys.readouterr().out.splitlines()
+        assert two.poll() is None
+        on = " on" if usual else ""
+        assert lines[-1] == (
+            f"the stack in {tmp_path}/two runs{on}: `trainwarden down --folder {tmp_path}/two`"
+            " ends it"
+        )
+        if usual:
+            assert one.wait(10) == 0
+        else:
+            assert one.poll() is None
+            assert len(lines) == 2
 
 
 def test_what_ends_a_stack_of_another_place_names_its_folder(

@@ -13,10 +13,11 @@ from trainwarden.stack import load_script
 
 EXAMPLES = """\
 examples:
-  trainwarden down                       all stacks of this account
+  trainwarden down                       all stacks of this account; a stack in a folder that
+                                         `up --folder` has named, if no other runs
   trainwarden down --config /srv/run     that one
 
-exit status: 0 if none runs any more, 1 if one does not end"""
+exit status: 0 if none runs any more, 1 if one does not end, or goes on in a folder of its own"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
