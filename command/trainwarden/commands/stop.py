@@ -1,14 +1,16 @@
 """Stop runs that `trainwarden run` started, and do not start them again.
 
 Sends SIGTERM to their commands, and SIGKILL to what is left of them after the grace. A run that has
-failed is dismissed: it leaves the page, and its alerts end. If there is no run of one of the
-names, the command stops none. Without a name it lists the runs that go on, and stops none.
+failed is dismissed: it leaves the page, and its alerts end; what lives of it is named. If there is
+no run of one of the names, the command stops none. Without a name it lists the runs that go on, and
+stops none.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -63,7 +65,9 @@ def run(options: argparse.Namespace) -> int:
             problems += bool(problem)
             print(f"{_name(path)}: {problem or 'stopped'}")
         elif path in dismissed:
-            print(f"{_name(path)}: had failed; dismissed")
+            left = _describe_left(path)
+            problems += bool(left)
+            print("; ".join(filter(None, (f"{_name(path)}: had failed; dismissed", left))))
         else:
             print(_describe_end(path))
     return min(problems, 1)
@@ -81,6 +85,15 @@ def _find(run: str, worker: str | None) -> list[Path]:
     names = ", ".join(others) or "none"
     which = "/".join(filter(None, (run, worker)))
     raise ValueError(f"no run named {which} is running; running: {names}")
+
+
+def _describe_left(announcement: Path) -> str:
+    """Returns which processes of a run live though its `trainwarden run` was killed, or ""."""
+    # here: see above
+    from trainwarden.run.announcement import read_content  # noqa: PLC0415
+    from trainwarden.run.left_processes import describe_left  # noqa: PLC0415
+
+    return describe_left(read_content(announcement).get("run_id", ""), sys.maxsize)
 
 
 def _name(announcement: Path) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
+from tests.waiting import until
 
 from running_runs import Runs, is_alive
 from trainwarden import cli
 from trainwarden.commands import status
 from trainwarden.run.announcement import running_pid
+from trainwarden.run.process_tree import find_processes
 from trainwarden.stack import load_script
 
 
@@ -45,6 +49,32 @@ def test_a_run_that_has_failed_is_dismissed_once(
     announced = runs.announced()
     assert (announced["state"], announced["exit_status"]) == ("stopped", 1 << 8)
     assert cli.main(["stop", "r"]) == 1
+
+
+def test_what_lives_of_a_run_whose_programs_were_all_killed_is_named(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the ranks of a launcher, in sessions of their own."""
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(runs.folder))
+    process = runs.piped("sh", "-c", "setsid sleep 1000 & setsid sleep 1001 & wait")
+    announced = runs.wait_until(state="running")
+    until(lambda: len(find_processes(-1, announced["run_id"])) == 3)
+    family = dict(find_processes(-1, announced["run_id"]))
+    ranks = sorted(family.keys() - {announced["pid"]})
+    parent = int(Path(f"/proc/{announced['pid']}/stat").read_text().rpartition(")")[2].split()[1])
+    for pid in (announced["wrapper_pid"], parent, announced["pid"]):
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not running_pid(runs.folder / "runs.d" / "r@trainer.json"))
+    try:
+        assert cli.main(["stop", "r"]) == 1
+        printed = capsys.readouterr().out
+        assert printed.startswith("r/trainer: had failed; dismissed; of an earlier attempt")
+        assert printed.endswith(f"`kill {ranks[0]} {ranks[1]}` ends what is left\n")
+        assert all(map(is_alive, ranks)), "stop ends none of them"
+    finally:
+        for pid in ranks:
+            os.kill(pid, signal.SIGKILL)
+        process.communicate()
 
 
 def test_a_command_that_does_not_exist_was_never_started(
