@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.bounded_calls import bounded_call
@@ -228,11 +229,17 @@ class UnhandledAlerts:
             absent = key not in present and named not in firing
             if key not in present and not known.ended_by:
                 known.ended_by = self._operator_end(known.alert)
+            # What an operator has stopped does not come back after a start of the stack.
+            enough = CONFIRM_SECONDS if known.ended_by else RESOLVE_SECONDS
             if not known.recorded and key not in present:
                 del tracked[key]
-            elif known.absent.update(absent and watched, now) >= RESOLVE_SECONDS:
+            elif (absent_for := known.absent.update(absent and watched, now)) >= enough:
                 if known.kind == "unhandled":  # of a stall, what follows is notified
-                    await self._record("unhandled_ended", known.alert, ended_by=known.ended_by)
+                    await self._record(
+                        *("unhandled_ended", known.alert),
+                        ended_by=known.ended_by,
+                        absent_for=absent_for,
+                    )
                 del tracked[key]
 
     def _operator_end(self, alert: Alert) -> str:
@@ -255,10 +262,17 @@ class UnhandledAlerts:
         }
 
     async def _record(
-        self, kind: str, alert: Alert, incident: Incident | None = None, *, ended_by: str = ""
+        self,
+        kind: str,
+        alert: Alert,
+        incident: Incident | None = None,
+        *,
+        ended_by: str = "",
+        absent_for: float | None = None,
     ) -> None:
-        facts = {"alert": alert.name, "run": alert.run, "worker": alert.worker}
+        facts: dict[str, Any] = {"alert": alert.name, "run": alert.run, "worker": alert.worker}
         facts |= {"detail": ended_by} if ended_by else {}
+        facts |= {} if absent_for is None else {"absent_seconds": round(absent_for)}
         facts |= {"fingerprint": alert.fingerprint}
         if kind == "stalled":
             facts |= await self._stall_facts(alert)

@@ -8,7 +8,12 @@ from dataclasses import asdict
 from datetime import datetime, tzinfo
 from typing import Any
 
-from trainwarden_exporter.runtime.formatting import describe_finish, format_time, plural
+from trainwarden_exporter.runtime.formatting import (
+    describe_finish,
+    format_duration,
+    format_time,
+    plural,
+)
 from trainwarden_exporter.runtime.responsibility import left_alone
 from trainwarden_remediator.journal.recurrence import describe_recurrence
 from trainwarden_remediator.journal.rows import Event
@@ -220,7 +225,9 @@ def _describe_change(kind: str, facts: dict[str, Any]) -> str:
         return f"{alert}: {detail}{why}; `trainwarden runbook {alert}` says what to do"
     if kind == "unhandled_ended":
         detail = f": {facts['detail']}" if facts.get("detail") else ""
-        return f"{facts['alert']} has ended{detail}"
+        gone = facts.get("absent_seconds")
+        since = f", and has not come back for {format_duration(gone)}" if gone else ""
+        return f"{facts['alert']} has ended{since}{detail}"
     if kind == "stalled":
         detail = f"{facts['detail']}; " if facts.get("detail") else ""
         if halted := facts.get("halted"):

@@ -465,12 +465,17 @@ async def test_the_end_of_an_alert_of_a_stopped_run_says_that_an_operator_stoppe
         stopped = replace(watch.setup, announced=stop, stopped=stop.stopped)
         watch.built.reconfigure(stopped, *asked, watch.observer)
         watch.alertmanager.alerts[1:] = []
-        await watch.clock.advance(300)
+        await watch.clock.advance(40)
+        early = [e for e in watch.journal.newest_events(9) if e.kind == "unhandled_ended"]
+        assert bool(early) == (alert == "TrainingNotFinite"), "a run that is stopped stays so"
+        await watch.clock.advance(260)
         if started:
             watch.built.reconfigure(watch.setup, *asked, watch.observer)
         await watch.clock.advance(400)
         (event,) = [e for e in watch.journal.newest_events(9) if e.kind == "unhandled_ended"]
-        why = ": an operator has stopped it" if alert == "TrainingNotFinite" else ""
+        why = ", and has not come back for 10 min"
+        if early:
+            why = ", and has not come back for 20 s: an operator has stopped it"
         assert describe(event) == f"{alert} has ended{why}"
 
 
