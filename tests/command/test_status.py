@@ -19,3 +19,27 @@ def test_no_line_has_characters_that_move_the_cursor() -> None:
     lines = describe(status, every=True)
     assert len(lines) == 4
     assert all(line.isprintable() for line in lines)
+
+
+def test_alerts_that_read_alike_are_one_line() -> None:
+    """TrainingPersonNotReached fires for each receiver that is not reached."""
+    alert = {
+        "alert": "TrainingPersonNotReached",
+        "run": "",
+        "worker": "",
+        "who_acts": "You, now",
+        "handling": "the remediator takes no action on it",
+    }
+    remediator = {"holds": [], "firing": [alert, dict(alert)], "actions": []}
+    status = {
+        "host": "host",
+        "headline": "",
+        "who_acts": "",
+        "how": "",
+        "first_steps": {},
+        "problems": [],
+        "runs": [],
+        "remediator": remediator,
+    }
+    lines = list(describe(status, every=True))
+    assert sum("TrainingPersonNotReached" in line for line in lines) == 1

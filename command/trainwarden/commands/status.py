@@ -164,8 +164,12 @@ def _lines(status: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
         yield 3, f"  {late}"
     for hold in remediator["holds"]:
         yield 3, f"  {_scope(hold, 'everything')}: {hold['text']}"
+    shown = set()
     for alert in _distinct(remediator["firing"] or ()):
         about = f"{alert['alert']} on {_scope(alert, 'the host')}"
+        if (about, alert["handling"]) in shown:  # as of each receiver that is not reached
+            continue
+        shown.add((about, alert["handling"]))
         who, handling = alert["who_acts"], alert["handling"]
         # The second line has it for what the headline is about.
         known = handling[1:].removesuffix(OR_LIMIT) in status["how"]

@@ -96,6 +96,7 @@ def _alerts_without_problem(
     """
     if not isinstance(remediator, RemediatorStatus):
         return
+    shown = set()
     for alert in remediator.firing or ():
         explained = any(one.concerns(alert.run, alert.worker) for one in problems)
         if alert.tone in ("bad", "warn") and not explained:
@@ -107,6 +108,9 @@ def _alerts_without_problem(
             if who == NOBODY:  # what its summary says is over
                 clause = f"{alert.alert} on {about} has not ended yet"
             how = as_sentence(who, handling)
+            if (clause, how) in shown:  # as of each receiver that is not reached
+                continue
+            shown.add((clause, how))
             yield Problem(alert.tone, clause, alert.run, alert.worker, who=who, how=how)
     firing = {(one.alert, one.run, one.worker) for one in remediator.firing or ()}
     for incident in remediator.alerts:

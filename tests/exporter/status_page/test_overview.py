@@ -314,6 +314,9 @@ def test_what_the_remediator_says_is_part_of_the_verdict() -> None:
     )
     fires = "TrainingWorkerGone fires on grpo/rollout-0. Who acts The remediator It waits: too soon"
     assert fires in whole(remediator=STATUS).text
+    (firing,) = STATUS.firing or ()
+    twice = STATUS.model_copy(update={"firing": (firing, firing), "firing_count": 2})
+    assert "more, below" not in whole(remediator=twice).text, "one for each receiver, say"
     assert "All is well: no run is known. The mode is act." in whole(remediator=resting).text
     observing = resting.model_copy(update={"mode": "observe"})
     assert "no run is known. The remediator only observes." in whole(remediator=observing).text
