@@ -8,8 +8,14 @@ from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import stop_command
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
+from trainwarden_remediator.config.restart_methods.run import WRAPPER_ENDED
 from trainwarden_remediator.config.schema import Setup
-from trainwarden_remediator.model import RESTART_LOOP, WITHOUT_CHECKPOINT, PastAction
+from trainwarden_remediator.model import (
+    RESTART_LOOP,
+    WITHOUT_CHECKPOINT,
+    WORKER_GONE,
+    PastAction,
+)
 from trainwarden_remediator.notify.messages import Notification
 from trainwarden_remediator.policy.failing_starts import mend_hint, mending
 from trainwarden_remediator.policy.manual_restart import announced_key, manual_restart
@@ -32,6 +38,12 @@ def advice(notification: Notification, setup: Setup, actions: Sequence[PastActio
     if needs_folder or event.kind == "unhandled":
         lacks_folder = needs_folder and key.run in setup.without_checkpoints
         return manual_restart(key, setup.announced, lacks_folder=lacks_folder)
+    gone = event.alert == WORKER_GONE
+    killed = gone and announced is not None and not announced.has_ended
+    if killed and WRAPPER_ENDED in str(event.facts.get("detail")):
+        # Its end is not recorded: the ranks of a launcher may live, and hold its GPUs and ports.
+        left = f"{_stop(key, setup)} names them"
+        return f"Its own programs were killed; processes of it may live: {left}."
     labels = {"alertname": event.alert, "run": key.run, "worker": key.worker}
     alert = Alert("", notification.alert_started_at or event.at, firing=True, labels=labels)
     text = mending(alert, actions, setup.announced, notification.fault.error)

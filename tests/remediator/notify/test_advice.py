@@ -10,6 +10,7 @@ import pytest
 from tests.remediator.samples import NOW, TRAINER, announced, make_setup
 
 from trainwarden_exporter.processes.announcements import AnnouncedRuns
+from trainwarden_remediator.config.restart_methods.run import WRAPPER_ENDED
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import PastAction
 from trainwarden_remediator.notify.advice import advice
@@ -63,6 +64,17 @@ def test_a_loop_of_the_run_itself_says_that_it_goes_on(tmp_path: Path, state: st
     assert "`RuntimeError: bad batch`" in text
     assert "still starts it again" in text
     assert "`trainwarden stop demo` ends that." in text
+
+
+@pytest.mark.parametrize("state", ["running", "failed"])
+def test_what_may_live_of_a_run_whose_own_programs_were_killed_is_named_by_stop(
+    tmp_path: Path, state: str
+) -> None:
+    facts = {"verdict": "wait", "reason": "managed_elsewhere", "detail": WRAPPER_ENDED}
+    event = Event(7, NOW, 3, None, "decision", "TrainingWorkerGone", "demo", "trainer", facts)
+    text = advised(tmp_path, Notification(1, "phone", "blocked", event), state=state)
+    killed = "processes of it may live: `trainwarden stop demo` names them"
+    assert (killed in text) == (state == "running"), "its end was recorded"
 
 
 def test_a_loop_without_a_known_cause_has_an_instruction_too(tmp_path: Path) -> None:
