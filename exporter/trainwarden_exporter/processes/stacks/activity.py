@@ -20,6 +20,7 @@ from trainwarden_exporter.processes.stacks.waits import (
     feeds_nobody,
     find_phase,
     find_wait,
+    is_in_event_loop,
     is_of_ray,
     waits_for_ray_task,
 )
@@ -95,14 +96,15 @@ def _may_be_fed(stacks: Stacks, main: ThreadStack | None) -> bool:
 
 
 def _may_end(wait: Wait, looks: Sequence[Look]) -> bool:
-    """Whether a wait for a lock has a timeout, or another wait was interrupted meanwhile.
+    """Whether a wait for a lock or in an event loop has a timeout, or another one was interrupted.
 
     A process may look for something else between two waits with a timeout; who is woken from a wait
     without one got something.
     """
     kernel = looks[-1].kernel
     if not kernel.is_endless:
-        return wait.activity is Activity.LOCK and kernel.wait_channel.startswith("futex_")
+        in_futex = kernel.wait_channel.startswith("futex_")
+        return (wait.activity is Activity.LOCK and in_futex) or is_in_event_loop(wait)
     woken = len({look.kernel.switches for look in looks}) > 1
     return woken and wait.activity is not Activity.COLLECTIVE
 

@@ -47,8 +47,8 @@ def diagnose(
     `outside` says of far ends that belong to no worker of the run whether they may act, and
     `absent` of ranks which collective they have not entered.
     """
-    findings = _with_spawned_ranks(findings)
-    makers = _step_makers(findings)
+    findings = _with_makers_below_a_shell(_with_spawned_ranks(findings))
+    makers = [one for one in findings if one.member.is_trainer]
     if not makers:
         return Diagnosis(Movement.UNKNOWN, tuple(findings))
     suspects = _suspects(makers, findings, absent)
@@ -85,14 +85,25 @@ def _with_spawned_ranks(findings: Sequence[Finding]) -> Sequence[Finding]:
     ]
 
 
-def _step_makers(findings: Sequence[Finding]) -> list[Finding]:
-    """Returns the processes that make the steps: of a trainer that a shell started, its Python."""
+def _with_makers_below_a_shell(findings: Sequence[Finding]) -> Sequence[Finding]:
+    """Returns `findings`, in which the Python below a shell makes the steps of a trainer.
+
+    Which of several Python programs trains, and which only helps, is not known: each that no other
+    Python has started counts.
+    """
     makers = [one for one in findings if one.member.is_trainer]
     keys = {one.member.key for one in makers}
-    if any(one.stacks.is_python for one in makers):
-        return makers
-    python = [one for one in findings if one.member.key in keys and one.stacks.is_python]
-    return python[:1]
+    python = [one.member for one in findings if one.member.key in keys and one.stacks.is_python]
+    if not python or any(one.stacks.is_python for one in makers):
+        return findings
+    pids = {one.identity.pid for one in python}
+    tops = {one.identity for one in python if one.parent_pid not in pids}
+    return [
+        replace(one, member=replace(one.member, is_trainer=one.member.identity in tops))
+        if one.member.key in keys
+        else one
+        for one in findings
+    ]
 
 
 def _is_stuck(
@@ -149,7 +160,10 @@ def _waits_for_ever(one: Finding, findings: Sequence[Finding]) -> bool:
                 one.kernel is not None
                 and one.kernel.is_endless
                 and bool(children)
-                and all(_is_known(child) and _waits_for_ever(child, findings) for child in children)
+                and all(
+                    _is_known(child) and not _may_go_on(child) and _waits_for_ever(child, findings)
+                    for child in children
+                )
             )
     return one.activity in _STUCK
 

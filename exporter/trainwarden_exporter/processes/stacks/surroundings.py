@@ -109,12 +109,7 @@ def _look_around(finding: Finding, inside: Collection[Identity], root: Path) -> 
         case Activity.IDLE | Activity.SERVER if kernel and (ends := find_device(pid, kernel, root)):
             return Surroundings(Activity.IDLE, ends)
         case Activity.SERVER if kernel is not None:
-            if not _waits_for_a_thread(finding, kernel):
-                return Surroundings(activity, find_servers(pid, kernel.file_number, pids, root))
-            # another thread waits for the server; what wakes this one may come from a third
-            others = {one for one, _ in waits_of_threads(finding, inside, root)}
-            servers = _servers_of_threads(finding, pids, root)
-            return Surroundings(activity, servers, bool(others - {Activity.SERVER}))
+            return _servers(finding, kernel, inside, root)
         case Activity.DISK:
             return Surroundings(activity, find_file(pid, examined_thread(finding), root))
         case Activity.MOVING if finding.detail and _uses_accelerator(pid, root):
@@ -131,6 +126,18 @@ def _look_around(finding: Finding, inside: Collection[Identity], root: Path) -> 
         case Activity.IDLE if not finding.member.is_trainer:
             return Surroundings(activity, may_end=_may_be_served(finding, inside, root))
     return Surroundings(activity)
+
+
+def _servers(
+    finding: Finding, kernel: KernelState, inside: Collection[Identity], root: Path
+) -> Surroundings:
+    pid, pids = finding.member.identity.pid, [one.pid for one in inside]
+    if not _waits_for_a_thread(finding, kernel):
+        return Surroundings(finding.activity, find_servers(pid, kernel.file_number, pids, root))
+    # another thread waits for the server; what wakes this one may come from a third
+    others = {one for one, _ in waits_of_threads(finding, inside, root)}
+    servers = _servers_of_threads(finding, pids, root)
+    return Surroundings(finding.activity, servers, bool(others - {Activity.SERVER}))
 
 
 def _held_by(finding: Finding, inside: Collection[Identity], root: Path) -> tuple[FarEnd, ...]:

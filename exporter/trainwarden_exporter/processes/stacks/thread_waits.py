@@ -23,6 +23,7 @@ from trainwarden_exporter.processes.stacks.waits import (
     find_wait,
     is_asking,
     is_in_call_of,
+    is_in_event_loop,
 )
 
 
@@ -110,8 +111,12 @@ def _of_python(
         return Activity.SERVER if is_asking(thread) else None
     if Activity.CHILD is kind or is_in_call_of(thread, Activity.CHILD):
         return Activity.SLEEP
-    if kind is Activity.SERVER or is_in_call_of(thread, Activity.SERVER):
-        return kind if kind is Activity.SERVER else None
+    if kind is Activity.SERVER:
+        return kind
+    if is_in_call_of(thread, Activity.SERVER):
+        wait = find_wait(Stacks((thread,)), kernel, thread.tid)
+        has_timer = wait is not None and is_in_event_loop(wait) and not kernel.is_endless
+        return Activity.SLEEP if has_timer else None
     return None if is_closed(pid, thread.tid, kernel, inside, root) else Activity.SLEEP
 
 

@@ -211,6 +211,11 @@ def waits_for_ray_task(stack: ThreadStack | None) -> bool:
     )
 
 
+def is_in_event_loop(wait: Wait) -> bool:
+    """Whether a wait is that of asyncio for the next event or timer."""
+    return wait.activity is Activity.SERVER and "_run_once " in wait.detail
+
+
 def is_in_call_of(thread: ThreadStack, activity: Activity) -> bool:
     """Whether the Python stack of a thread shows such a wait."""
     wait = _from_frames(thread.frames, None)

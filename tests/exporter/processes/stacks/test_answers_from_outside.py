@@ -50,6 +50,7 @@ print(flush=True)
         ("fork.Pool(1).map(subprocess.run, [asks])", 3),
         ("in_child(local().recv, 1)", 2),
         ("in_child(select.select, [connect()], [], [])", 2),
+        ("in_child(socket.create_server(('127.0.0.1', 0)).accept)", 2),
         ("Connection(local().detach()).recv()", 1),
         ("in_thread(select.select, [connect()], [], [])", 1),
         ("p, c = select.poll(), connect(); p.register(c, select.POLLIN); in_thread(p.poll)", 1),
@@ -66,7 +67,7 @@ print(flush=True)
         ),
     ],
     ids=[
-        "program", "pool of programs", "local server", "server in select", "connection",
+        "program", "pool of programs", "local server", "server in select", "accept", "connection",
         "thread in select", "thread in poll", "thread at a local server", "datagram", "inotify",
         "thread at a gate", "thread waits for a program", "thread of C",
     ],

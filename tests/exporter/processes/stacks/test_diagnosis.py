@@ -424,6 +424,24 @@ class TestMovement:
 
         assert movement([shell, python]) == "stuck"
 
+    @pytest.mark.parametrize(
+        ("trains", "expected"),
+        [(Activity.LOCK, "stuck"), (Activity.SLEEP, "unknown"), (Activity.MOVING, "moving")],
+    )
+    def test_a_helper_beside_it_that_waits_for_ever_proves_nothing(
+        self, trains: Activity, expected: str
+    ) -> None:
+        """The helper came first, and was taken for the trainer."""
+        shell = finding(member(1), Activity.CHILD, stacks=Stacks(is_python=False))
+        below = [
+            finding(member(pid, parent_pid=1, is_trainer=False), activity)
+            for pid, activity in ((2, Activity.LOCK), (3, trains))
+        ]
+
+        found = diagnose([shell, *below], {})
+        assert found.movement == expected
+        assert [one.member.is_trainer for one in found.findings] == [False, True, True]
+
     def test_a_run_without_a_trainer_is_unknown(self) -> None:
         assert movement([finding(member(1, is_trainer=False), Activity.LOCK)]) == "unknown"
         assert movement([]) == "unknown"
