@@ -135,10 +135,16 @@ def describe_restart(announcement: Announcement) -> str:
     return f"trainwarden: {ended_at} {_end_of(announcement, status)}; starts again"
 
 
+_NO_INPUT = "EOFError: EOF when reading a line"
+"""The last line of a program of Python that called `input`."""
+
+
 def describe_end(announcement: Announcement, status: int) -> str:
     """Returns how the process ended, for the log and the terminal, and what it has left alive."""
-    left = announcement.content.get("left")
-    return f"{_end_of(announcement, status)}{f'; {left}' if left else ''}"
+    shown, left = _end_of(announcement, status), announcement.content.get("left")
+    if announcement.content["last_lines"][-1:] == [_NO_INPUT]:
+        shown += "; it asked for input and had none: with `--detach`, nobody can type"
+    return f"{shown}; {left}" if left else shown
 
 
 def _end_of(announcement: Announcement, status: int) -> str:

@@ -76,6 +76,17 @@ def test_attach_shows_what_follows_until_the_end_and_has_its_exit_status(runs: R
     assert attach(runs, "other").wait(60) == 1
 
 
+def test_the_end_of_a_detached_run_that_asked_for_input_names_that(runs: Runs) -> None:
+    detach(runs, sys.executable, "-c", "input('go on? ')", options=(*DETACH, "--restart", "never"))
+    runs.wait_until(state="failed")
+    end = "ended with exit status 1; it asked for input and had none: with `--detach`, nobody can"
+    wait_for(lambda: end.encode() in runs.log())
+    script = "print('EOFError: EOF when reading a line'); print('no'); raise SystemExit(1)"
+    detach(runs, sys.executable, "-c", script, options=(*DETACH, "--restart", "never"))
+    wait_for(lambda: b"no\ntrainwarden: process" in runs.log())
+    assert runs.log().count(b"asked for input") == 1
+
+
 def test_ctrl_c_ends_attach_and_not_the_run(runs: Runs) -> None:
     detach(runs, sys.executable, "-c", COUNT)
     process = attach(runs, "r")
