@@ -514,6 +514,33 @@ async def test_what_the_engine_gives_up_is_reported(stage: Stage, calling: Calli
     assert content["items"][0]["tried"] == "restart not healed"
 
 
+async def test_what_was_tried_on_each_alert_of_an_outage_is_reported(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost()
+    async with calling(journal, post, receivers()):
+        decide(journal, Decision(Verdict.ACT, "restart"))
+        begun = journal.record_intent(1, ROLLOUT, "restart", ())
+        clock.pass_by(5)
+        decide(
+            journal,
+            Decision(Verdict.WAIT, "busy"),
+            fingerprint=LATER,
+            alertname="TrainingInferenceDown",
+            starts_at=clock.now(),
+        )
+        again = journal.record_intent(2, ROLLOUT, "restart", ())
+        for number in (begun, again):
+            journal.record_result(number, "done", started_by="us", processes=[])
+        journal.record_outcome(begun, "not_healed")
+        journal.record_outcome(again, "healed")
+        decide(journal)
+        await clock.advance(10)
+    assert [one.part_of for one in journal.open_incidents()] == [1]
+    tried = [item.get("tried") for _, content in post.sent for item in content["items"]]
+    assert "restart not healed; restart healed" in tried
+
+
 async def test_a_page_to_the_on_call_is_no_attempt(
     journal: Journal, clock: FakeClock, calling: Calling
 ) -> None:
