@@ -326,7 +326,11 @@ class Exporter:
         return merged
 
     def _load(self, config: Config) -> _Loaded:
-        return config, self._build(config), hash_workers_by_run(config.runs)
+        return (
+            config,
+            self._build(config),
+            hash_workers_by_run(config.runs, self._announced_runs.workers),
+        )
 
     def _read(self) -> _Loaded:
         loaded = Config() if self.path is None else load_config(self.path)

@@ -93,24 +93,36 @@ def hash_workers(runs: Iterable[RunWorkers]) -> int:
     return _hash([_describe(key, worker) for key, worker in workers_by_key(runs).items()])
 
 
-def hash_workers_by_run(runs: Collection[RunWorkers]) -> dict[str, int]:
+def hash_workers_by_run(
+    runs: Collection[RunWorkers], announced: Collection[WorkerKey] = ()
+) -> dict[str, int]:
     """Returns for each run the hash of the workers that can find a process of its accounts.
 
     A process has one account, so a worker with another `user` finds none of the run: what another
-    account announces does not change the hash. Blocks: looks up the names of accounts.
+    account announces does not change the hash. Nor does a worker that is `announced` for another
+    run: it finds the process of its announcement alone, and an action here must not end whenever
+    another run begins or ends. Blocks: looks up the names of accounts.
     """
     users = {worker.match.user for run in runs for worker in run.workers}
     uids = {user: find_uid(user) for user in users}  # None: any account
-    rows = [
-        (uids[worker.match.user], _describe(key, worker))
+    rows = {
+        key: (uids[worker.match.user], _describe(key, worker))
         for key, worker in workers_by_key(runs).items()
-    ]
-    accounts = {run.name: frozenset(uids[one.match.user] for one in run.workers) for run in runs}
-    hashes = {
-        own: _hash([row for uid, row in rows if None in own or uid in own or uid is None])
-        for own in set(accounts.values())
     }
-    return {run: hashes[own] for run, own in accounts.items()}
+    of_all = {key: row for key, row in rows.items() if key not in announced}
+    found: dict[str, int] = {}
+    for run in runs:
+        keys = [WorkerKey(run.name, one.name) for one in run.workers]
+        own = {rows[key][0] for key in keys}
+        counted = of_all | {key: rows[key] for key in keys}
+        found[run.name] = _hash(
+            [
+                row
+                for _, (uid, row) in sorted(counted.items())
+                if None in own or uid in own or uid is None
+            ]
+        )
+    return found
 
 
 def _describe(key: WorkerKey, worker: WorkerConfig) -> tuple[object, ...]:

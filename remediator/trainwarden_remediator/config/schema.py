@@ -334,7 +334,7 @@ def load_exporter_file(path: Path, config: Config) -> Setup:
     exporter_config, _ = with_announced(exporter_config, announced)
     config = _with_announced_targets(config, announced)
     stopped = announced.stopped - workers_by_key(exporter_config.runs).keys()
-    hashes = hash_workers_by_run(exporter_config.runs)
+    hashes = hash_workers_by_run(exporter_config.runs, announced.workers)
     setup = Setup(config, exporter_config, stopped, announced, hashes)
     problems = [problem_at(path, text, *place) for text, place in wrong_references(setup)]
     if problems:

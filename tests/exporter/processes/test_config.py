@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from trainwarden_exporter.processes.config import RunWorkers, hash_workers, hash_workers_by_run
+from trainwarden_exporter.processes.config import (
+    RunWorkers,
+    hash_workers,
+    hash_workers_by_run,
+)
+from trainwarden_exporter.processes.matching import WorkerKey
 
 WORKER = {"name": "trainer", "match": {"command": "train", "environment": {"RANK": "0"}}}
 
@@ -75,6 +80,23 @@ def test_the_hash_of_a_run_changes_with_each_worker_that_may_find_its_processes(
 ) -> None:
     assert hashed_run(user, b={"pid_file": "/run/b", **other}) != hashed_run(user)
     assert hashed_run(user) != hashed_run("1")
+
+
+def test_the_hash_of_a_run_does_not_change_with_what_is_announced_for_another_run() -> None:
+    """Else each start of a run, and each end, would interrupt an action on any other one."""
+    announced = [
+        RunWorkers.model_validate(
+            {"name": run, "workers": [{"name": "w", "match": {"pid_file": f"/run/{run}"}}]}
+        )
+        for run in ("a", "b")
+    ]
+    keys = [WorkerKey("a", "w"), WorkerKey("b", "w")]
+    alone, beside = (hash_workers_by_run(announced[:count], keys) for count in (1, 2))
+
+    assert alone["a"] == beside["a"] != beside["b"]
+    assert hash_workers_by_run(announced, keys[:1])["a"] != alone["a"]
+    renewed = announced[0].model_copy(update={"workers": announced[1].workers})
+    assert hash_workers_by_run([renewed], keys) != alone
 
 
 def test_a_worker_counts_if_any_worker_of_the_run_may_be_of_its_account() -> None:
