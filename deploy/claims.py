@@ -82,7 +82,7 @@ def named_folders() -> list[Path]:
             folder = Path(entry.read_text(encoding="utf-8"))
             if folder.stat().st_uid == os.geteuid():
                 found.append(folder)
-    return [folder for folder in found if owner(lock_of(folder)) is not None]
+    return sorted(folder for folder in found if owner(lock_of(folder)) is not None)
 
 
 @contextmanager

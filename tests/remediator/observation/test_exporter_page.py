@@ -252,6 +252,7 @@ def test_sees_disks_and_which_runs_keep_checkpoints_there() -> None:
         DiskState(
             *("/data", True, 1e12, 5e11, 1e6, 5e5, False, 1.7e9),
             runs=frozenset({"demo"}),
+            checkpoints_left={"demo": 12},
         ),
         DiskState("/scratch", free=0, read_only=True),
     )
