@@ -75,7 +75,7 @@ class SharedBox(Box):
             for name, value in (
                 ("processes", int(read_process(pid) is not None)),
                 ("expected_processes", 1),
-                ("resident_bytes", 0),
+                ("memory_bytes", 0),
                 ("finished", 0),
             )
         ]

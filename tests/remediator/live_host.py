@@ -193,7 +193,7 @@ class Box:
         values = {
             "processes": len(roots),
             "expected_processes": 1,
-            "resident_bytes": 0 if not roots else GIB if all(marked) else 9 * GIB,
+            "memory_bytes": 0 if not roots else GIB if all(marked) else 9 * GIB,
             "memory_limit_bytes": 8 * GIB,
             "finished": 0,
         }
