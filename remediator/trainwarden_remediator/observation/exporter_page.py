@@ -326,7 +326,8 @@ def _seconds(page: _Page, run: str, states: frozenset[str]) -> float | None:
     return sum(spent) if spent else None
 
 
-_OF_A_DISK = ("disk_up", "disk_free_bytes")
+_OF_A_DISK = ("disk_up", "disk_free_bytes", "disk_checkpoints_left")
+"""Of the disk of a checkpoint folder that is not watched itself, only the last is shown."""
 
 
 def _disk(page: _Page, path: str) -> DiskState:

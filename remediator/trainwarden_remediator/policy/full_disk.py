@@ -43,7 +43,7 @@ def disk_problem(
             return f"the disk of {disk.path} is out of inodes"
         if disk.checkpoints_left.get(run, 1.0) < 1:
             room = f"the disk of {disk.path} has no room for another checkpoint"
-            return f"{room}: {_describe_free(disk, exporter.runs.get(run))}"
+            return ": ".join(filter(None, (room, _describe_free(disk, exporter.runs.get(run)))))
     return ""
 
 
@@ -83,11 +83,11 @@ def full_at_its_end(
 def _describe_free(disk: DiskState, run: RunState | None) -> str:
     """Returns how much of a disk is free, and what of the run is there."""
     size = "" if disk.size is None else f" of {format_size(disk.size)}"
-    free = f"{format_size(disk.free or 0.0)} free{size}"
-    if run is None or not run.checkpoints or run.checkpoint_bytes is None:
-        return free
-    count, each = plural(round(run.checkpoints), "checkpoint"), format_size(run.checkpoint_bytes)
-    return f"{free}; its {count} of {each} are there"
+    parts = [] if disk.free is None else [f"{format_size(disk.free)} free{size}"]
+    if run is not None and run.checkpoints and run.checkpoint_bytes is not None:
+        count = plural(round(run.checkpoints), "checkpoint")
+        parts.append(f"the run keeps {count} of {format_size(run.checkpoint_bytes)} there")
+    return "; ".join(parts)
 
 
 def _disks_of(disks: Sequence[DiskState], run: str, path: Path | None) -> Sequence[DiskState]:

@@ -39,7 +39,7 @@ def test_a_run_that_ended_without_space_waits_for_room(tmp_path: Path) -> None:
         "wait disk_unusable",
         (
             "the run ended as no space was left, and the disk of /data/ck has 1.0 GiB free of"
-            " 50.0 GiB; its 12 checkpoints of 4.0 GiB are there"
+            " 50.0 GiB; the run keeps 12 checkpoints of 4.0 GiB there"
         ),
     )
     assert decided(tmp_path, WITH_ROOM)[0] == "act restart"
@@ -70,6 +70,19 @@ def test_without_room_for_another_checkpoint_it_waits_whatever_the_error(tmp_pat
     assert detail.startswith("the disk of /data/ck has no room for another checkpoint: 20.0 GiB")
     other = replace(WITH_ROOM, checkpoints_left={"demo": 3.0, "second": 0.5})
     assert decided(tmp_path, other, None)[0] == "act restart"
+
+
+def test_a_disk_with_nothing_known_but_its_room_holds_it_too(tmp_path: Path) -> None:
+    """The exporter shows no more of the disk of a checkpoint folder that it does not watch."""
+    left = 'trainwarden_disk_checkpoints_left{checkpoint="a",path="/data/ck",run="demo"} 0\n'
+    (disk,) = parse_exporter_page(f"{PAGE}{left}".encode()).disks
+    assert decided(tmp_path, disk) == (
+        "wait disk_unusable",
+        (
+            "the disk of /data/ck has no room for another checkpoint: the run keeps 12 checkpoints"
+            " of 4.0 GiB there"
+        ),
+    )
 
 
 def test_a_second_end_without_space_is_a_quota_or_a_disk_that_is_not_watched(
