@@ -14,6 +14,7 @@ from trainwarden_exporter.processes.stacks.far_ends import (
     UNKNOWN,
     find_pipe_ends,
     find_servers,
+    leads_outside,
 )
 from trainwarden_exporter.processes.stacks.kernel_state import parse_file_number
 from trainwarden_exporter.processes.stacks.model import FarEnd
@@ -24,6 +25,9 @@ _EPOLL = {"x86_64": ("232", "281", "441"), "aarch64": ("22", "441")}.get(platfor
 """The numbers of these system calls and of their variants, poll(2), select(2), epoll_wait(2)."""
 
 _MOST_FILES = 4096
+
+MAX_FILES = 32
+"""Files of one wait whose other ends are searched for: each time in all processes."""
 
 
 def find_awaited_files(pid: int, tid: int, root: Path = PROC) -> tuple[int, ...] | None:
@@ -74,22 +78,20 @@ def find_ends(
 
 
 def is_of_the_run(pid: int, tid: int, inside: Collection[Identity], root: Path = PROC) -> bool:
-    """Whether only processes of the run may end the wait of a thread for files."""
+    """Whether only processes of the run may end the wait of a thread for files.
+
+    Not known, so False, of a thread that waits for more than a few.
+    """
     files, pids = find_awaited_files(pid, tid, root), [one.pid for one in inside]
-    return files is not None and all(
-        end.identity in inside for one in files for end in find_ends(pid, one, pids, root)
-    )
+    if files is None or len(files) > MAX_FILES:
+        return False
+    return all(end.identity in inside for one in files for end in find_ends(pid, one, pids, root))
 
 
 def asks_outside(pid: int, tid: int, inside: Collection[Identity], root: Path = PROC) -> bool:
     """Whether a thread waits at a connection that it has to a process outside of the run."""
-    files, pids = find_awaited_files(pid, tid, root) or (), [one.pid for one in inside]
-    return any(
-        end.identity not in inside
-        for one in files
-        if _link(f"{root}/{pid}/fd/{one}").startswith("socket:")
-        for end in find_servers(pid, one, pids, root)
-    )
+    files = find_awaited_files(pid, tid, root) or ()
+    return leads_outside(pid, files, [one.pid for one in inside], root)
 
 
 def _read(memory: str, address: int, size: int) -> bytes | None:

@@ -72,9 +72,7 @@ def find_servers(
     """
     if local := find_local_ends(pid, file_number, members, root):
         return local
-    connections: dict[int, Connection] = {}
-    for name in ("tcp", "tcp6"):
-        connections |= parse_connections(read_text(f"{root}/{pid}/net/{name}") or "")
+    connections = _read_connections(pid, root)
     listeners = read_table(pid, root)
     own = socket_inodes(pid, root)
     awaited = _inode(pid, file_number, root)
@@ -98,6 +96,35 @@ def find_servers(
         if len(found) > MAX_FAR_ENDS:
             return (*tuple(found)[:MAX_FAR_ENDS], FarEnd("others"))
     return tuple(found)
+
+
+def leads_outside(
+    pid: int, files: Iterable[int], members: Iterable[int], root: Path = PROC
+) -> bool:
+    """Whether one of these files of a process is a connection to no process of `members`.
+
+    Connections that others made to it do not count.
+    """
+    own = {inode for one in files if (inode := _inode(pid, one, root)) is not None}
+    if not own:
+        return False
+    of_members = set[int]().union(*(socket_inodes(one, root) for one in members))
+    peers = read_unix_peers()
+    if any(peers[one] not in of_members for one in own & peers.keys()):
+        return True
+    connections, listeners = _read_connections(pid, root), read_table(pid, root)
+    served = {listeners[one].port for one in socket_inodes(pid, root) & listeners.keys()}
+    by_ends = {(one.remote, one.local): inode for inode, one in connections.items()}
+    return any(
+        by_ends.get(connections[one]) not in of_members
+        for one in own & connections.keys()
+        if connections[one].local.port not in served
+    )
+
+
+def _read_connections(pid: int, root: Path) -> dict[int, Connection]:
+    texts = (read_text(f"{root}/{pid}/net/{name}") or "" for name in ("tcp", "tcp6"))
+    return {inode: one for text in texts for inode, one in parse_connections(text).items()}
 
 
 def find_local_ends(

@@ -16,6 +16,7 @@ from trainwarden_exporter.processes.procfs import (
 )
 from trainwarden_exporter.processes.stacks.activity import sleeps_on
 from trainwarden_exporter.processes.stacks.awaited_files import (
+    MAX_FILES,
     find_awaited_files,
     find_ends,
     is_of_the_run,
@@ -169,6 +170,8 @@ def _servers_of_threads(finding: Finding, pids: Collection[int], root: Path) -> 
         if not thread.tid:
             return find_servers(own.pid, None, pids, root)
         files = find_awaited_files(own.pid, thread.tid, root)
+        if files is not None and len(files) > MAX_FILES:
+            return find_servers(own.pid, None, pids, root)
         ends = [UNKNOWN] if files is None else []
         for file in files or ():
             ends += find_ends(own.pid, file, pids, root)
