@@ -29,7 +29,7 @@ from trainwarden_exporter.checkpoints.paced_reader import (
     ReadRate,
     open_paced,
 )
-from trainwarden_exporter.checkpoints.rank_sets import check_sets
+from trainwarden_exporter.checkpoints.rank_sets import check_sets, lacks_weights
 from trainwarden_exporter.checkpoints.segments import (
     ZERO_RUN,
     ContentResult,
@@ -84,7 +84,7 @@ class EntryRecord:
 
     @property
     def proved(self) -> bool:
-        return self.readable and not self.damages
+        return self.readable and not self.damages and not lacks_weights(self.files)
 
 
 def stat_files(filesystem: FileSystem, path: str) -> Files | None:

@@ -129,7 +129,8 @@ def _proofs(
         damages: tuple[Damage, ...] = ()
         if record is not None and (step_dir.complete or record.damages):
             damages = record.damages if record.readable else ()
-            state = "unreadable" if not record.readable else "damaged" if damages else "proved"
+            state = "proved" if record.proved else "damaged" if damages else "unproved"
+            state = state if record.readable else "unreadable"
         yield CheckpointProof(path, step_dir, step_dir.step(layout.step_offset), state, damages)
 
 

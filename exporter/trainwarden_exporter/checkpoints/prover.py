@@ -8,7 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from trainwarden_exporter.checkpoints.entry_check import EntryCheck, EntryRecord, Files, stat_files
+from trainwarden_exporter.checkpoints.damages import DamageKind
+from trainwarden_exporter.checkpoints.entry_check import (
+    EntryCheck,
+    EntryRecord,
+    Files,
+    stat_files,
+)
 from trainwarden_exporter.checkpoints.paced_reader import ReadRate, lower_priority
 from trainwarden_exporter.checkpoints.proofs import ProofSnapshot, build_snapshot, tracker_rule
 from trainwarden_exporter.checkpoints.scanner import CheckpointSnapshot
@@ -78,7 +84,12 @@ class CheckpointProver:
         self._throttle = Throttle()
         self._throttle.disabled = rate.unlimited
         self._state = open_proofs(None, spec) if state is None else state
-        self._records: Records = dict(self._state.value)
+        # what counts as missing is for this version to say: it is no reading of bytes
+        self._records: Records = {
+            path: one
+            for path, one in self._state.value.items()
+            if all(damage.kind is not DamageKind.MISSING for damage in one.damages)
+        }
         self._check: EntryCheck | None = None
         self._steps: Iterator[float] = iter(())
         self._paused_seconds = 0.0

@@ -30,6 +30,14 @@ _WEIGHTS = re.compile(
 _OPTIMIZER = re.compile(
     r"^(?:optimizer[^/]*\.(?:pt|bin)|optimizer_\d+/.*|global_step\d+/.*|optimizer/.*)$"
 )
+_TRAINING_ARGUMENTS = "training_args.bin"
+_OF_A_MODEL = frozenset((_TRAINING_ARGUMENTS, "config.json", "adapter_config.json"))
+"""Any of them beside the trainer's state shows that transformers wrote the checkpoint."""
+_WITHOUT_WEIGHTS = re.compile(
+    r"^(?:training_args\.bin|(?:optimizer|scheduler|scaler|rng_state)[^/]*\.(?:pt|pth|bin)"
+    r"|optimizer(?:_\d+)?/.*|latest|.*\.(?:csv|jinja|jsonl?|log|md|model|py|tiktoken|txt|ya?ml))$"
+)
+"""A file that surely holds no weights; any other may, whatever its name."""
 
 
 def check_sets(
@@ -104,15 +112,28 @@ def _expected_ranks(present: set[int], world_size: int | None) -> range:
     return range(low, high + 1) if is_block else range(world_size)
 
 
+def lacks_weights(names: Collection[str]) -> bool:
+    """Whether there is a trainer's state, and beside it no file that may hold weights.
+
+    A training loop of somebody's own may write such a state, too, and keep its weights elsewhere.
+    """
+    return _TRAINER_STATE in names and all(map(_WITHOUT_WEIGHTS.search, names))
+
+
 def _missing_trainer_files(names: Collection[str]) -> Iterator[Damage]:
     """The state of transformers' Trainer is saved together, or only the model.
 
+    Only where nothing but transformers can have written the checkpoint: a training loop of
+    somebody's own names its files as it likes, and may have no scheduler.
     Source: transformers/trainer.py, _save_checkpoint.
     """
-    if _TRAINER_STATE not in names:
+    known = all(_WITHOUT_WEIGHTS.search(name) or _WEIGHTS.search(name) for name in names)
+    if _TRAINER_STATE not in names or not known or _OF_A_MODEL.isdisjoint(names):
         return
-    if not any(_WEIGHTS.search(name) for name in names):
+    if lacks_weights(names):
         yield Damage(DamageKind.MISSING, "model.safetensors", "no file with weights")
+    if _TRAINING_ARGUMENTS not in names:
+        return
     has_optimizer = any(_OPTIMIZER.search(name) for name in names)
     has_random_state = any(name.startswith("rng_state") for name in names)
     if "scheduler.pt" in names and not has_optimizer:

@@ -51,7 +51,8 @@ AFTER_FINITE = "saved after the last step with a finite loss"
 _MEANINGS: Mapping[ProofState, str] = {
     "proved": "its content was read, and is sound, as far as its format shows",
     "unproved": f"it was not read: the newest {MAX_PROVED} are, each {QUIET_SECONDS:.0f} s after"
-    f" its last write, and once the loss is NaN or infinite, the newest {MAX_PROVED} from before",
+    f" its last write, and once the loss is NaN or infinite, the newest {MAX_PROVED} from before;"
+    " or no file of it can hold weights",
     "unreadable": "its content cannot be read",
     "incomplete": "its save is not over, or was interrupted",
 }

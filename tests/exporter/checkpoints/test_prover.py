@@ -10,12 +10,13 @@ import time
 import zipfile
 from array import array
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from trainwarden_exporter.checkpoints.damages import DamageKind
+from trainwarden_exporter.checkpoints.damages import Damage, DamageKind
 from trainwarden_exporter.checkpoints.entry_check import EntryCheck, stat_files
 from trainwarden_exporter.checkpoints.paced_reader import UnlimitedRate
 from trainwarden_exporter.checkpoints.proofs import CheckpointProof, ProofSnapshot
@@ -118,6 +119,7 @@ class Run:
         torch_file(folder / "optimizer.pt", numbers(step + 1), numbers(step + 2))
         torch_file(folder / "scheduler.pt")
         torch_file(folder / "rng_state.pth", numbers(step + 3, 100))
+        torch_file(folder / "training_args.bin")
         (folder / "trainer_state.json").write_text(json.dumps({"global_step": step}))
         return folder
 
@@ -160,6 +162,39 @@ def test_sound_checkpoints_are_proved(run: Run) -> None:
     assert found.newest_proved is found.checkpoints[0]
     assert set(found.damage_counts().values()) == {0}
     assert not found.resume_problem
+
+
+@pytest.mark.parametrize("names", [("model.pt",), ("model.pt", "optimizer.pt")])
+def test_a_checkpoint_of_ones_own_loop_is_sound(run: Run, names: tuple[str, ...]) -> None:
+    folder = run.path / "checkpoint-10"
+    folder.mkdir(parents=True)
+    for name in names:
+        torch_file(folder / name, numbers(1))
+    (folder / "trainer_state.json").write_text('{"global_step": 10}')
+    found = run.prove()
+    assert [one.state for one in found.checkpoints] == ["proved"]
+    assert not found.resume_problem
+
+
+def test_a_checkpoint_without_weights_is_neither_damaged_nor_proved(run: Run) -> None:
+    folder = run.path / "checkpoint-10"
+    folder.mkdir(parents=True)
+    torch_file(folder / "optimizer.pt", numbers(1))
+    (folder / "trainer_state.json").write_text('{"global_step": 10}')
+    found = run.prove()
+    assert [(one.state, one.damages) for one in found.checkpoints] == [("unproved", ())]
+    assert (found.newest_proved, found.resume_problem) == (None, "")
+
+
+def test_what_an_earlier_version_has_missed_is_read_again(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", tmp_path / "state")
+    run.save(10)
+    run.prove()
+    (path, record), *_ = run.prover._records.items()
+    lost = Damage(DamageKind.MISSING, "scheduler.pt", "is missing beside optimizer.pt")
+    run.prover._state.save({path: replace(record, damages=(lost,))})
+    run.start()
+    assert run.newest().state == "proved"
 
 
 def rename_rank(folder: Path) -> None:

@@ -20,6 +20,14 @@ STAGE_3 = [
 STORED = ["weights/.metadata", "weights/__0_0.distcp", "weights/__1_0.distcp"]
 
 
+OF_A_LOOP = ["model.pt", "trainer_state.json"]
+OF_TRANSFORMERS = [
+    *("config.json", "generation_config.json", "model.safetensors", "training_args.bin"),
+    *("optimizer.pt", "scheduler.pt", "rng_state.pth", "scaler.pt", "trainer_state.json"),
+    *("tokenizer.json", "tokenizer.model", "vocab.txt", "README.md", "latest", "chat.jinja"),
+]
+
+
 def missing(names: list[str]) -> list[str]:
     return [damage.file for damage in check_sets(names, {})]
 
@@ -45,6 +53,39 @@ def test_the_weights_of_deepspeed_are_beside_the_first_optimizer_state() -> None
 
 def test_another_node_of_deepspeed_has_no_weights() -> None:
     assert missing(["zero_pp_rank_2_mp_rank_00_optim_states.pt"]) == []
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        OF_A_LOOP,
+        [*OF_A_LOOP, "optimizer.pt"],
+        [*OF_A_LOOP, "optimizer.pt", "scheduler.pt"],
+        [*OF_A_LOOP, "config.json", "optimizer.pt"],
+        [*OF_A_LOOP, "training_args.bin", "optimizer.pt"],
+        ["trainer_state.json", "config.json", "model.safetensors", "optimizer.pt"],
+        ["trainer_state.json", "config.json", "params/0"],
+        ["trainer_state.json", "config.json", "weights.npz"],
+        ["trainer_state.json", "optimizer.pt", "scheduler.pt"],
+        OF_TRANSFORMERS,
+        ["config.json", "model.safetensors", "training_args.bin", "trainer_state.json"],
+    ],
+)
+def test_a_training_loop_of_ones_own_names_its_files_as_it_likes(names: list[str]) -> None:
+    assert missing(names) == []
+
+
+@pytest.mark.parametrize(
+    ("lost", "accused"),
+    [
+        ("model.safetensors", "model.safetensors"),
+        ("optimizer.pt", "optimizer.pt"),
+        ("scheduler.pt", "scheduler.pt"),
+        ("rng_state.pth", "rng_state.pth"),
+    ],
+)
+def test_what_transformers_saves_together_is_missed(lost: str, accused: str) -> None:
+    assert missing([name for name in OF_TRANSFORMERS if name != lost]) == [accused]
 
 
 def test_stored_files_need_their_metadata() -> None:

@@ -225,6 +225,8 @@ def test_the_first_step_about_a_damaged_checkpoint_is_that_of_its_damage(
     (view,) = build_alert_views((alert,), (), 0, Situation(alert.starts_at + 60)) or ()
     step, general = first_step(name, view.step_labels), "`trainwarden checkpoints demo` names each"
     assert step.startswith(general) is (kind is None)
-    killed = kind in ("truncated", "missing", "interrupted")
-    assert step.startswith("The save was killed") is killed
+    is_cut = kind in ("truncated", "interrupted")
+    assert step.startswith("A file ends before its format says so. ") is is_cut
+    assert step.startswith("A file that another one names, ") is (kind == "missing")
+    assert "disk was full" not in step  # which nobody knows
     assert step.startswith("The run had diverged before it saved. ") is (kind == "not_finite")
