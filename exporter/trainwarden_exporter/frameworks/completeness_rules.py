@@ -15,6 +15,12 @@ CLOCK_TOLERANCE_SECONDS = 2.0
 differ, and some timestamps are whole seconds."""
 
 
+_NAMED_AS_DATA = re.compile(
+    r"(?i)ckpt|checkpoint|\.(?:arrow|bin|distcp|gz|h5|hdf5|jsonl?|keras|msgpack|np[yz]|parquet"
+    r"|pickle|pkl|pth?|safetensors|tar|zip|zst)$"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class FileInfo:
     """A file: its bytes, and its last change in Unix seconds."""
@@ -91,6 +97,10 @@ class CompletenessRule(ABC):
     def settle_seconds(self) -> float:
         """Time without changes that the rule requires, at most."""
         return 0.0
+
+    def ignores(self, name: str, files: Mapping[str, FileInfo]) -> bool:
+        """Whether the entry `name` with these `files` only has a name like one, and is none."""
+        return False
 
     @abstractmethod
     def is_complete(self, step_dir: StepDirContent, folder: FolderContent) -> bool:
@@ -241,6 +251,10 @@ class SettledRule(CompletenessRule):
             return False
         is_proven = "" in step_dir.whole_files
         return is_proven or folder.now - step_dir.changed_at >= self.seconds
+
+    def ignores(self, name: str, files: Mapping[str, FileInfo]) -> bool:
+        """An empty file such as `rank-began-0` is a mark; `step-10.pt` would be a lost save."""
+        return "" in files and not files[""].size and _NAMED_AS_DATA.search(name) is None
 
     @property
     def checks_tensor_files(self) -> bool:

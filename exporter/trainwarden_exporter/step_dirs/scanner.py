@@ -82,6 +82,8 @@ class FolderScanner:
         self._index = StepIndex()
         self._folder_files = FolderFiles(self._filesystem, path, rule.folder_files_to_read)
         self._denied: set[str] = set()
+        self._ignored: set[str] = set()
+        """Names of what is no entry, though its name is like that of one."""
         self._cut = False
 
     def scan(self, *, share: float = 1.0) -> ScanResult:
@@ -93,6 +95,7 @@ class FolderScanner:
         names = self._listing.read(self._index)
         if self._listing.has_missing:
             self._index.retain(names)
+        self._ignored &= names
         # read before the entries: these files describe the entries that exist by then
         folder_content = self._folder_files.read(self._now())
         budget = _Budget(self._clock, share)
@@ -109,7 +112,8 @@ class FolderScanner:
             self._throttle.pause_if_due()
         self._log_denied(denied)
         self._log_cut()
-        return self._index.result(self._listing.count, self._listing.others, listed=self._listed)
+        count = self._listing.count - len(self._ignored)
+        return self._index.result(count, self._listing.others, listed=self._listed)
 
     def _scan_order(self) -> Iterator[StepDirName]:
         """Yields the names to examine, most important first; a name may repeat."""
@@ -137,6 +141,11 @@ class FolderScanner:
                 return True
             found = walk(self._filesystem, path)
             budget.charge(found.disk_calls)
+            if self._rule.ignores(name.text, found.files):
+                self._index.drop(name.text)
+                self._ignored.add(name.text)
+                return True
+            self._ignored.discard(name.text)
             texts = self._read_texts(path, found, budget)
             whole_files = self._check_tensor_files(path, found, budget)
         except OSError as error:

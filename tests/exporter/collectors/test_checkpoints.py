@@ -108,6 +108,23 @@ def test_a_checkpoint_of_json_that_is_rewritten_counts_at_once(
     assert announced(closing, tmp_path)["timestamp_seconds", "trainer-overwritten"] == NOW - 1
 
 
+def test_an_empty_file_with_a_number_is_no_checkpoint(tmp_path: Path, closing: Closing) -> None:
+    write(tmp_path / "ckpt_000020.pth", NOW - 90)
+    for name in ("rank-began-0", "epoch-3.log"):
+        write(tmp_path / name, NOW - 40, 0)
+    found = announced(closing, tmp_path)
+    assert (found["complete", "trainer"], found["step", "trainer"]) == (1, 20)
+    assert not {("incomplete", "trainer"), ("unexamined", "trainer")} & found.keys()
+
+
+@pytest.mark.parametrize("name", ["step-40.pkl", "checkpoint_40"])
+def test_an_empty_file_that_is_named_like_a_save_counts(
+    tmp_path: Path, closing: Closing, name: str
+) -> None:
+    write(tmp_path / name, NOW - 40, 0)
+    assert announced(closing, tmp_path)["complete", "trainer"] == 1
+
+
 def test_what_is_saved_under_another_name_than_a_checkpoint_is_shown(
     tmp_path: Path, closing: Closing
 ) -> None:

@@ -337,7 +337,7 @@ def test_ten_thousand_take_a_bounded_memory() -> None:
 
         def status(self, path: str) -> os.stat_result:
             number = int(path.removeprefix("run").removeprefix("/step_") or 0)
-            status = (0o100644, number, 1, 1, 0, 0, 5 * number, number, number, number)
+            status = (0o100644, number, 1, 1, 0, 0, 5 + 5 * number, number, number, number)
             moments = {"st_mtime": number + 0.123, "st_mtime_ns": number * 10**9 + 123_456_789}
             return os.stat_result(status, moments)
 
