@@ -22,6 +22,8 @@ def manual_restart(key: WorkerKey, announced: AnnouncedRuns, *, lacks_folder: bo
     """
     if (found := announced.workers.get(key)) is None:
         return ""
+    if found.announcement.state == "finished":
+        return "Its run has finished: nobody needs to start it again."
     start = found.announcement.start_command
     typed = f": {as_typed(start)}" if start else ""
     with_folder = " with `--checkpoints FOLDER` added" * lacks_folder
