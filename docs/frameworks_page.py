@@ -27,6 +27,7 @@ from trainwarden_exporter.frameworks.completeness_rules import (
     TrackerRule,
 )
 from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
+from trainwarden_exporter.logs.pattern_search import PROGRESS_GROUPS
 from trainwarden_exporter.runtime.formatting import format_duration
 
 REAL_VERSIONS = Path(__file__).with_name("real_versions.json")
@@ -220,8 +221,8 @@ def _line_facts(lines: Iterable[LinePattern]) -> Iterator[str]:
 
 def _numbers(line: LinePattern) -> Iterator[str]:
     for piece in line.regex.split("(?P<")[1:]:
-        name = piece.partition(">")[0]
-        if name not in ("step", "total", "seconds"):
+        name = piece.partition(">")[0].rstrip("_")
+        if name not in PROGRESS_GROUPS:
             yield name
 
 

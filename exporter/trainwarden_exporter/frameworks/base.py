@@ -153,6 +153,9 @@ class LinePattern:
     """Keys of `key: number` in the line whose numbers become gauges too."""
     role: str = ""
     """Restricts the pattern to logs of this role, if others contain the same line."""
+    other_writers: str = ""
+    """Regular expression; where it matches in the group `writer`, the prefix of the message, the
+    line is that of another part of the run, and does not match."""
     redrawn: bool = False
     """Whether the line is a progress bar, whose current state has no line end yet."""
     total_of: Literal["run", "bar", "epoch", "line", "other"] = "run"

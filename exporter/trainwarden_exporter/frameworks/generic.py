@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainwarden_exporter.frameworks import base as fw
 from trainwarden_exporter.frameworks.common_patterns import NUMBER, RICH_BAR, tqdm_bar
+from trainwarden_exporter.frameworks.line_prefixes import OTHER_WRITERS, PREFIX
 
 _VALUES = ("train_loss", "training_loss", "grad_norm", "reward", "kl", "entropy")
 _PART_LOSSES = ("policy_loss", "actor_loss", "pg_loss", "value_loss", "critic_loss")
@@ -11,27 +12,26 @@ _TRAINING = r"(?i:[^:|]{0,40}\b(?:train|fit|epoch|step|iter|progress|update)[^:|
 
 _TRAIN = r"(?i:train(?:ing)?[ :_/-]+)?"
 
-# torchrun --tee, the first rank, the part that is trained, and Ray: others count for themselves
-_WRITER = (
-    r"(?:\[(?i:rank|default|worker|actor|train(?:er|ing)?)[ _]?0?\]:? ?"
-    r"|\((?:RayTrainWorker|TaskRunner) pid=\d+(?:, ip=[^)]+)?\) +)"
-)
-# what trains: an evaluation or a download counts steps of its own
-_NAME = r"(?:root|__main__|(?:\w+\.)*train(?:er|ing)?)"
-_FILE = r"(?:[\w./-]*/)?(?:train|main)\w*\.py"
-_TIME = rf"(?:[\[(]?\d[\dT:.,\- /Z+]*[\])]?[ |]+|[IW]\d{{4}} [\d:.]+ +\d+ {_FILE}:\d+\] )"
-# INFO:root:, INFO | __main__:main:12 -, train - INFO -, INFO - train -, [INFO] [train.py:12]
-_LOGGER = (
-    rf"(?:(?:{_NAME} - )?\[?(?:INFO|info)\]?[ :|-]+"
-    rf"(?:{_NAME}:|{_NAME}(?::[\w.<>]+:\d+)? - |\[{_FILE}:\d+[^\]]*\] )?"
-    rf"|(?:DEBUG|WARNING):{_NAME}:)"
-)
-_PREFIX = rf"{_WRITER}*{_TIME}?{_LOGGER}?{_WRITER}*"
-# a record of the training by its loss, or with a moment and the step at its beginning
+_LOSS_KEY = r"['\"](?:train[_/])?loss['\"]: ?[-\dnNiI]"
+_PARENT = r"['\"](?:train(?:ing|er)?|metrics?|data|logs?|stats?|progress|fields|extra)['\"]: ?\{"
+# a record of the training by its loss, or with a moment and the step at its beginning, or a message
 _RECORD = (
-    r"\{(?:[^{}]*['\"](?:train_)?loss['\"]: ?[-\dnNiI][^{}]*[ ,]"
-    r"|['\"](?:epoch|ts|time\w*|date\w*)['\"]: ?(?:['\"][^'\"{}]*['\"]|[^'\"{},]+), ?)"
+    rf"\{{(?:[^{{}}]*{_LOSS_KEY}[^{{}}]*[ ,](?:{_PARENT})?"
+    rf"|[^{{}}]*{_PARENT}[^{{}}]*{_LOSS_KEY}[^{{}}]*(?:\}}[^{{}}]*)?[ ,]"
+    r"|(?:[^{}]*[, ])?['\"](?:message|msg|event|log)['\"]: ?(?:['\"]|\{)"
+    rf"|['\"](?:epoch|ts|time\w*|date\w*)['\"]: ?(?:['\"][^'\"{{}}]*['\"]|[^'\"{{}},]+), ?"
+    rf"(?:{_PARENT})?)"
 )
+_LATER_RECORD = (
+    rf"\{{(?:[^{{}}]*{_PARENT})?(?:[^{{}}]*[, ])?['\"](?:global_?)?step['\"]: ?(?P<step_____>\d+),"
+    rf"(?:[^{{}}]*[, ])?{_LOSS_KEY}"
+)
+"""A record of the training whose loss follows the step."""
+_EPOCH = (
+    r"[\[({]?(?i:epoch)s?[ \t:=#\[]{0,4}(?P<epoch>\d+)(?:\.\d+)?(?: ?(?:/|of) ?\d+)?"
+    r"[\])}]{0,2}[ \t,|:;/-]+"
+)
+_STEP_KEY = r"(?P<key>(?i:global[ _])?(?i:step|iter(?:ation)?)s?)['\"]?[ \t:=#\[]{1,12}"
 
 _END = r"(?:[^\w.%/]|$)"
 _VALUE_WORDS = r"\w*loss|lr|train|epoch|avg|grad|time|dt|acc|ppl|reward"
@@ -53,7 +53,9 @@ def _other_bar(name: str, regex: str) -> fw.LinePattern:
     return fw.LinePattern(name, regex, redrawn=True, total_of="other", role="trainer")
 
 
-def _count(name: str, regex: str, *, is_bar: bool = True) -> fw.LinePattern:
+def _count(
+    name: str, regex: str, *, is_bar: bool = True, other_writers: str = ""
+) -> fw.LinePattern:
     """A pattern of bars or lines that count steps, of the run or of an epoch."""
     return fw.LinePattern(
         name,
@@ -63,6 +65,7 @@ def _count(name: str, regex: str, *, is_bar: bool = True) -> fw.LinePattern:
         total_of="epoch" if is_bar else "line",
         role="trainer",
         values=_VALUES,
+        other_writers=other_writers,
     )
 
 
@@ -115,17 +118,20 @@ FRAMEWORK = fw.Framework(
         _other_bar("other_rich_bar", rf"^ *[!-~][ -~]{{0,60}} {RICH_BAR}"),
         _count(
             "step",
-            rf"^{_PREFIX}(?:{_RECORD})?[\[({{'\"]*{_TRAIN}(?i:global[ _])?(?i:step|iter(?:ation)?)"
-            rf"s?['\"]?[ \t:=#]{{1,12}}{_STEP}",
+            rf"^(?P<writer>{PREFIX})(?:{_LATER_RECORD}|(?:{_RECORD})?[\[({{'\"]*{_TRAIN}(?:{_EPOCH})?"
+            rf"[\[({{'\"]*{_STEP_KEY}{_STEP}(?P<after>\D{{0,12}}))",
             is_bar=False,
+            other_writers=OTHER_WRITERS,
         ),
         fw.LinePattern(
             "epoch",
-            rf"^{_PREFIX}[\[({{'\"]*{_TRAIN}(?i:epoch)s?['\"]?[ :=#\[]{{1,3}}(?P<epoch>\d+)\b",
+            rf"^(?P<writer>{PREFIX})[\[({{'\"]*{_TRAIN}(?i:epoch)s?['\"]?[ :=#\[]{{1,3}}"
+            r"(?P<epoch>\d+)\b",
             advances=True,
             redrawn=True,
             role="trainer",
             values=_VALUES,
+            other_writers=OTHER_WRITERS,
         ),
     ),
     notes=fw.bullet_points("""

@@ -11,8 +11,10 @@ from trainwarden_exporter.frameworks.base import LinePattern
 from trainwarden_exporter.logs.line_parser import number_of_key, parse_number
 from trainwarden_exporter.logs.re2_patterns import RegexSet, group_names
 
-PROGRESS_GROUPS = frozenset({"step", "total", "seconds", "trainer_version", "rollout_version"})
-"""Groups whose numbers do not become gauges of the log, because the progress has its own."""
+PROGRESS_GROUPS = frozenset(
+    {"step", "total", "seconds", "trainer_version", "rollout_version", "writer", "key", "after"}
+)
+"""Groups that do not become gauges of the log: the progress has its own, or they are no number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,10 @@ class PatternSearch:
         self._patterns = patterns
         self._regexes = RegexSet([pattern.regex for pattern in patterns]) if patterns else None
         self._captures = tuple(bool(group_names(pattern.regex)) for pattern in patterns)
+        self._other_writers = tuple(
+            RegexSet([pattern.other_writers]) if pattern.other_writers else None
+            for pattern in patterns
+        )
 
     def search(self, text: bytes | bytearray, start: int, end: int) -> Iterator[MatchedLine]:
         """Yields the matching lines in the whole lines `text[start:end]`, in order."""
@@ -60,14 +66,15 @@ class PatternSearch:
             stop = end if stop < 0 else stop
             line = bytes(text[begin:stop])
             start = stop + 1
-            yield MatchedLine(line, tuple(self._matches(regexes, line)), start)
+            if matches := tuple(self._matches(regexes, line)):
+                yield MatchedLine(line, matches, start)
 
     def _matches(self, regexes: RegexSet, line: bytes) -> Iterator[PatternMatch]:
         for index in regexes.matching(line):
-            captures = self._captures[index]
-            yield PatternMatch(
-                self._patterns[index], regexes.groups(index, line) if captures else {}
-            )
+            groups = regexes.groups(index, line) if self._captures[index] else {}
+            others = self._other_writers[index]
+            if others is None or not others.matching(groups.get("writer", "").encode()):
+                yield PatternMatch(self._patterns[index], groups)
 
 
 @lru_cache(maxsize=64)

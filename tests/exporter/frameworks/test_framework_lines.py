@@ -212,7 +212,7 @@ def test_every_lasting_phase_is_ended_by_some_line(framework: str) -> None:
 def test_a_run_without_framework_is_read_by_common_forms(
     line: str, found: dict[str, tuple[str, ...]]
 ) -> None:
-    shown = hits(get_framework("generic").default_lines, line)
+    shown = generic_groups(line)
     read = {
         name: tuple(groups[key] for key in ("step", "total") if key in groups)
         for name, groups in shown.items()
@@ -220,6 +220,140 @@ def test_a_run_without_framework_is_read_by_common_forms(
     if read.keys() & {"bar", "rich_bar"}:  # a bar of the training is one of something, too
         read = {name: of for name, of in read.items() if not name.startswith("other_")}
     assert read == found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026-11-29 23:18:34,841 INFO my.train: step=63 loss=1.28",
+        "2026-11-29 23:18:34,841 INFO my.train step=63 loss=1.28",
+        "2026-11-29 23:18:34,841 INFO my.train: step 63 loss 1.28",
+        "2026-11-29 23:18:34,841 INFO __main__: step 63",
+        "2026-11-29 23:18:34,841 __main__ INFO: step 63",
+        "2026-11-29 23:18:34,841 INFO __main__ step 63",
+        "[2026-11-29 23:45:59,709][__main__][INFO] - step=63 loss=1.5",
+        "[2026-11-29 23:45:59,709][my-exp.train2][INFO] - step=63 loss=1.5",
+        "INFO 11-29 23:18:34 trainer.py:42] step 63",
+        "INFO 11-29 23:18:34 [trainer.py:42] step 63 loss 1.5",
+        "[rank0]: step 63",
+        "[rank0]:[I1129 23:18:34.123 train.py:12] step 63",
+        "(RayTrainWorker pid=123) step 63",
+        "(RayTrainWorker pid=3, ip=10.0.0.1) 2026-11-29 23:18:34 INFO my_train.py:12 -- step 63",
+        "I1129 23:18:34.123456 140 trainer.py:12] step 63",
+        "2026-11-29 23:18:34.841 | INFO     | __main__:main:12 - step 63",
+        "2026-11-29 23:18:34.841 | INFO     | my_pkg.loop-2:run:12 - step 63",
+        "2026-11-29T23:18:34.841Z [info     ] step 63 loss=1.5",
+        "2026-11-29T23:18:34.841Z [info     ] training                       loss=1.5 step=63",
+        "timestamp='2026-11-29T23:18:34' level='info' event='training' step=63 loss=1.5",
+        "ts=2026-11-29T23:18:34Z level=info msg=train step=63 loss=1.5",
+        "event='train' step=63",
+        'level=info msg="one step" step=63 loss=1.2',
+        "11/29/2026 23:18:34 - INFO - __main__ -   step 63",
+        "trainer-1  | step 63",
+        "trainer-1  | 2026-11-29 23:18:34,841 INFO my.train: step=63 loss=1.28",
+        "2026-11-29T23:18:34.841234Z stdout F step 63 loss=1.5",
+        "[pod/trainer-0/main] step 63",
+        "Epoch 1, Step 63, Loss: 1.5",
+        "Epoch 1 | Step 63/500",
+        "[epoch 1] [step 63/500]",
+        "epoch: 1 step: 63",
+        "Epoch [1/10], Step [63/600], Loss: 0.5",
+        "Epoch 1/10 - step 63/600 - loss 0.5",
+        "2026-11-29 23:18:34,841 INFO my.train: Epoch 1 Step 63 loss 0.3",
+        "[11/29/26 23:18:34] INFO     step 63 loss=1.5                 train.py:12",
+        "                    INFO     step 63 loss=1.5                 train.py:12",
+        "INFO:my_app.loop:step 63 loss 1.5",
+        "[2026-11-29 23:18:34,841] [INFO] [logging.py:96:log_dist] [Rank 0] step=63, skipped=0",
+        "[2026-11-29 23:18:34,841][my.train][INFO] Step: 63, loss: 0.5",
+        '{"level": "info", "metrics": {"step": 63, "loss": 1.5}}',
+        '{"time": "2026-11-29T23:18:34", "data": {"loss": 1.5, "step": 63}}',
+        '{"time": "2026-11-29T23:18:34", "metrics": {"step": 63}}',
+        '{"step": 63, "metrics": {"loss": 1.5}}',
+        '{"epoch": 1, "metrics": {"loss": 1.5}, "step": 63}',
+        '{"timestamp": "2026-11-29 23:18:34", "level": "INFO", "message": "step 63 loss 1.5"}',
+        '{"log":"step 63 loss=1.5\\n","stream":"stdout","time":"2026-11-29T23:18:34Z"}',
+        "Nov 29 23:18:34 host1 python[123]: step 63 loss 1.5",
+        "Sun Nov 29 23:18:34 2026 INFO step 63",
+        "2026-11-29 23:18:34,841 - my.train - INFO - Step: 63/500, Loss: 1.3",
+        "2026-11-29 23:18:34 WARNING __main__: step 63 loss 1.5",
+        "2026-11-29 23:18:34,841 [MainThread] [INFO ] my.train - step 63",
+        "[23:18:34] INFO my.train: step 63",
+        "<2026-11-29 23:18:34> step 63",
+        "INFO: step 63",
+        "INFO:     step 63",
+        "[INFO] global_step=63 loss=1.3",
+        "INFO|my.train|step 63",
+        "2026-11-29 23:18:34,841|INFO|my.train|step 63 loss 1.5",
+        "[INFO|trainer.py:2128] 2026-11-29 23:18:34,841 >> step 63",
+        "2026-11-29 23:18:34 PM INFO step 63",
+        "23:18:34 | step 63 | loss 1.2",
+        "/home/me/eval/train.py INFO: step 63",
+        "my-train-job INFO step 63",
+    ],
+)
+def test_a_step_is_read_behind_the_prefix_of_any_logger(line: str) -> None:
+    found = generic_groups(line)["step"]
+    assert found["step"] == "63"
+    assert found.get("epoch", "1") == "1"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO: Warning: step 12 took long",
+        "2026-11-29 23:18:34,841 INFO my.eval: step 12 loss 1.5",
+        "2026-11-29 23:18:34,841 INFO my.val: step 12 loss 1.5",
+        "[2026-11-29 23:45:59,709][eval][INFO] - step=12 loss=1.5",
+        "[rank1]:[I1129 23:18:34.123 train.py:12] step 12",
+        "[rank3]: step 12",
+        "(RolloutWorker pid=3) step 12",
+        "(EvalWorker pid=3) step 12",
+        "2026-11-29 23:18:34,841 INFO Evaluator: step 12 loss 1.5",
+        "2026-11-29 23:18:34,841 INFO finished step 12",
+        "2026-11-29 23:18:34,841 INFO Saved step 12",
+        "2026-11-29 23:18:34,841 INFO at step 12",
+        "2026-11-29 23:18:34,841 INFO Then, step 12 is",
+        "event='saved' step=12",
+        'level=info msg="checkpoint saved" step=12',
+        "1. Answer: step 12",
+        "2. Note: step 12",
+        "Answer: step 12",
+        "Sample: step 12",
+        "The next step 12 is",
+        "In step 12 we add",
+        "    step 12",
+        "def f(step=12):",
+        "x = step 12",
+        "trainer.fit(step=12)",
+        "- step 12: add",
+        "Note: step 12",
+        "user: step 12",
+        "assistant: step 12",
+        "[assistant] step 12",
+        "2026-11-29 23:18:34,841 INFO __main__: saving step 12",
+        "2026-11-29 23:18:34,841 INFO __main__: eval step 12",
+        "2026-11-29 23:18:34,841 INFO __main__: resumed at step 12",
+        '{"level": "info", "eval": {"step": 12, "loss": 1.5}}',
+        "evaluator-1  | step 12",
+        "rollout-1  | step 12",
+        "vllm-1 | INFO 11-29 23:18:34 engine.py:42] step 12",
+        '{"role": "assistant", "content": "step 12: add"}',
+        "a + b: step 12",
+        "for step in range(12): step 12",
+        "Epoch 1: saved step 12",
+        "    INFO = step 12",
+        "if loss: step 12",
+    ],
+)
+def test_a_step_of_a_sentence_or_of_another_part_is_not_read(line: str) -> None:
+    assert "step" not in generic_groups(line)
+
+
+def generic_groups(line: str) -> dict[str, Mapping[str, str]]:
+    """Returns the matched groups of a run without framework, by pattern, as the logs are read."""
+    search = compile_patterns(get_framework("generic").default_lines)
+    found = search.search(line.encode(), 0, len(line.encode()))
+    return {match.pattern.name: match.groups for one in found for match in one.matches}
 
 
 @pytest.mark.parametrize(
