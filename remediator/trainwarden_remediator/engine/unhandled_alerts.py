@@ -194,6 +194,9 @@ class UnhandledAlerts:
                 continue
             if not destinations.isdisjoint(one.receivers):
                 continue
+            # An operator has ended it: after a start of the stack, it may fire from before that.
+            if self._operator_end(one.alert):
+                continue
             await self._record(known.kind, known.alert, unowned.get(one.alert.fingerprint))
             known.recorded = True
 

@@ -479,6 +479,24 @@ async def test_the_end_of_an_alert_of_a_stopped_run_says_that_an_operator_stoppe
         assert describe(event) == f"{alert} has ended{why}"
 
 
+@pytest.mark.parametrize(
+    ("alert", "rings"), [("TrainingStepStalled", False), ("TrainingCheckpointDamaged", True)]
+)
+async def test_what_an_operator_has_stopped_rings_for_nothing_that_ends_with_it(
+    start: Start, alert: str, *, rings: bool
+) -> None:
+    """After a start of the stack, an alert of the run may fire from what was seen before."""
+    watch: Watch
+    async with start() as watch:
+        asked = watch.alertmanager.fetch, watch.alertmanager.fetch_status
+        stopped = frozenset({WorkerKey("ended", "trainer")})
+        setup = replace(watch.setup, stopped=stopped)
+        watch.built.reconfigure(setup, *asked, watch.observer)
+        watch.alertmanager.add({"alertname": alert, "severity": "critical", "run": "ended"})
+        await watch.clock.advance(120)
+        assert watch.recorded() == [("unhandled", alert)] * rings
+
+
 async def test_a_run_that_waits_at_a_prompt_is_not_announced_to_be_restarted(start: Start) -> None:
     watch: Watch
     async with start(mode="act") as watch:
