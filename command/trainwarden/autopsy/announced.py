@@ -123,7 +123,7 @@ def _read(
             yield AnnouncedWorker(
                 str(content["run"]),
                 str(content["worker"]),
-                str(content["state"]),
+                str(content.get("dismissed") or content["state"]),
                 Path(content["log"]),
                 running_pid(path) > 0,
                 None if status is None else int(status) & 0xFFFF,

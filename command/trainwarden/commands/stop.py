@@ -1,9 +1,9 @@
 """Stop runs that `trainwarden run` started, and do not start them again.
 
 Sends SIGTERM to their commands, and SIGKILL to what is left of them after the grace. A run that has
-failed is dismissed: it leaves the page, and its alerts end; what lives of it is named. If there is
-no run of one of the names, the command stops none. Without a name it lists the runs that go on, and
-stops none.
+failed or finished is dismissed: it leaves the page, and its alerts end; what lives of it is named.
+If there is no run of one of the names, the command stops none. Without a name it lists the runs
+that go on, and stops none.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 EXAMPLES = """\
@@ -25,6 +26,9 @@ exit status: 0 if all have ended or are dismissed, 1 if not, 2 without RUN"""
 NO_RUNS = "no run of `trainwarden run` goes on"
 NO_RUN_NAMED = 2
 """Exit status of wrong usage: nothing was stopped, which a script must not take for a success."""
+_HAD_ENDED = {"finished": "had finished", "failed": "had failed"}
+"""How a command that is dismissed had ended."""
+DISMISSED = "dismissed: it leaves the page, and its alerts end within half a minute"
 MARGIN_SECONDS = 30.0
 """How long the end may take beyond the grace."""
 
@@ -55,7 +59,8 @@ def run(options: argparse.Namespace) -> int:
         for name in options.runs
         for path in _find(name, options.worker)
     }
-    dismissed = {path for path, is_running in found.items() if not is_running and dismiss(path)}
+    ended = (path for path, is_running in found.items() if not is_running)
+    dismissed = {path: state for path in ended if (state := dismiss(path))}
     if not dismissed and not any(found.values()):
         raise ValueError("; ".join(map(_describe_end, found)))
     problems = 0
@@ -67,7 +72,8 @@ def run(options: argparse.Namespace) -> int:
         elif path in dismissed:
             left = _describe_left(path)
             problems += bool(left)
-            print("; ".join(filter(None, (f"{_name(path)}: had failed; dismissed", left))))
+            said = f"{_name(path)}: {_HAD_ENDED.get(dismissed[path], 'had ended')}; {DISMISSED}"
+            print("; ".join(filter(None, (said, left))))
         else:
             print(_describe_end(path))
     return min(problems, 1)
@@ -103,15 +109,19 @@ def _name(announcement: Path) -> str:
 def _describe_end(announcement: Path) -> str:
     """Returns when an announced run has ended, and how to start it again."""
     # here: see above
-    from trainwarden.run.announcement import read_content  # noqa: PLC0415
+    from trainwarden.run.announcement import end_of, read_content  # noqa: PLC0415
+    from trainwarden_exporter.processes.announcements import Announcement  # noqa: PLC0415
 
     content = read_content(announcement)
     if content.get("starts") == 0:
         return f"{_name(announcement)} has not started: {', '.join(content.get('last_lines', ()))}"
-    how = "has finished" if content.get("state") == "finished" else "is stopped"
+    how = _HAD_ENDED.get(end_of(content), "is stopped").replace("had", "has")
     ended = content.get("ended_at")
     since = time.strftime(", since %H:%M:%S on %d %b %Y", time.localtime(ended)) if ended else ""
-    again = f"; `trainwarden run` in {content.get('cwd', 'its folder')} starts it again"
+    typed = ""
+    with suppress(ValueError):  # the file of another version
+        typed = Announcement.model_validate(content).start_command
+    again = f"; `{typed}` starts it again" if typed else ""
     return f"{_name(announcement)} {how}{since}{again}"
 
 

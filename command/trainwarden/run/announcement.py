@@ -7,7 +7,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -153,21 +153,26 @@ def list_running() -> list[str]:
     return lines
 
 
-def dismiss(path: Path) -> bool:
-    """Announces a run that failed as stopped, so that it is no longer shown or restarted.
+def end_of(content: Mapping[str, Any]) -> str:
+    """Returns the state in which a command has ended, also of one that was dismissed since."""
+    return str(content.get("dismissed") or content.get("state", ""))
 
-    Returns whether there was such a run. Raises OSError.
+
+def dismiss(path: Path) -> str:
+    """Announces a run that failed or finished as stopped: it is no longer shown or restarted.
+
+    Returns the state it was in, "" if there is no such run. Raises OSError.
     """
     with FolderLock(path.parent):  # a new start of the name must not be marked
         if running_pid(path):
-            return False
+            return ""
         content = read_content(path)
-        if not content or content.get("state") in SETTLED:
-            return False
-        write_private(
-            path, json.dumps({**content, "state": "stopped"}, ensure_ascii=False, indent=1) + "\n"
-        )
-    return True
+        state = end_of(content)
+        if not content or content.get("state") == "stopped":
+            return ""
+        shown = {**content, "state": "stopped", "dismissed": state}
+        write_private(path, json.dumps(shown, ensure_ascii=False, indent=1) + "\n")
+    return state
 
 
 class FolderLock:

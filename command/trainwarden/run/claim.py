@@ -14,6 +14,7 @@ from trainwarden.run.announcement import (
     SETTLED,
     Announcement,
     FolderLock,
+    end_of,
     read_content,
     running_pid,
 )
@@ -107,7 +108,7 @@ def has_finished(runs: Path, run: str) -> bool:
     """Returns whether all announced commands of a run that finish have done so, and none runs."""
     found = list(runs.glob(f"{run}@*.json"))
     contents = [content for content in map(read_content, found) if content.get("finishes", True)]
-    ended = all(content.get("state") == "finished" for content in contents)
+    ended = all(end_of(content) == "finished" for content in contents)
     return bool(contents) and ended and not any(map(running_pid, found))
 
 

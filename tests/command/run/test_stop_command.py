@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,14 @@ from tests.waiting import until
 
 from running_runs import Runs, is_alive
 from trainwarden import cli
+from trainwarden.autopsy import announced
 from trainwarden.commands import status
+from trainwarden.commands.stop import DISMISSED
 from trainwarden.run.announcement import running_pid
+from trainwarden.run.claim import next_name
 from trainwarden.run.process_tree import find_processes
 from trainwarden.stack import load_script
+from trainwarden_exporter.processes.announcements import read_announcements
 
 
 def test_a_run_is_stopped_with_all_its_workers(
@@ -35,7 +40,8 @@ def test_a_run_is_stopped_with_all_its_workers(
     assert cli.main(["stop", "r"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("trainwarden stop: r/trainer is stopped, since ")
-    assert error.endswith(f"; `trainwarden run` in {Path.cwd()} starts it again\n")
+    typed = f"cd {Path.cwd()} && trainwarden run --name r --detach -- sleep 1000"
+    assert error.endswith(f"; `{typed}` starts it again\n")
 
 
 def test_a_run_that_has_failed_is_dismissed_once(
@@ -45,10 +51,11 @@ def test_a_run_that_has_failed_is_dismissed_once(
     runs.piped("false").communicate()
     assert runs.announced()["state"] == "failed"
     assert cli.main(["stop", "r"]) == 0
-    assert capsys.readouterr().out == "r/trainer: had failed; dismissed\n"
+    assert capsys.readouterr().out == f"r/trainer: had failed; {DISMISSED}\n"
     announced = runs.announced()
     assert (announced["state"], announced["exit_status"]) == ("stopped", 1 << 8)
     assert cli.main(["stop", "r"]) == 1
+    assert "trainwarden stop: r/trainer has failed, since " in capsys.readouterr().err
 
 
 def test_what_lives_of_a_run_whose_programs_were_all_killed_is_named(
@@ -68,7 +75,7 @@ def test_what_lives_of_a_run_whose_programs_were_all_killed_is_named(
     try:
         assert cli.main(["stop", "r"]) == 1
         printed = capsys.readouterr().out
-        assert printed.startswith("r/trainer: had failed; dismissed; of an earlier attempt")
+        assert printed.startswith(f"r/trainer: had failed; {DISMISSED}; of an earlier attempt")
         assert printed.endswith(f"`kill {ranks[0]} {ranks[1]}` ends what is left\n")
         assert all(map(is_alive, ranks)), "stop ends none of them"
     finally:
@@ -102,19 +109,30 @@ def test_several_runs_are_stopped_at_once_or_none(
 
     assert cli.main(["stop", "failed", "over", "r"]) == 0
     first, second, third = capsys.readouterr().out.splitlines()
-    assert (first, third) == ("failed/trainer: had failed; dismissed", "r/trainer: stopped")
-    assert second.startswith("over/trainer has finished, since ")
+    assert (first, third) == (f"failed/trainer: had failed; {DISMISSED}", "r/trainer: stopped")
+    assert second == f"over/trainer: had finished; {DISMISSED}"
     process.communicate()
 
 
-def test_a_run_that_has_finished_is_not_dismissed(
+def test_a_run_that_has_finished_is_dismissed_and_remains_finished(
     runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TRAINWARDEN_FOLDER", str(runs.folder))
+    """What is still shown about it ends; a new start gets another name, as of a finished run."""
     runs.piped("true").communicate()
-    assert cli.main(["stop", "r"]) == 1
-    assert "trainwarden stop: r/trainer has finished, since " in capsys.readouterr().err
     assert runs.announced()["state"] == "finished"
+    assert cli.main(["stop", "r"]) == 0
+    assert capsys.readouterr().out == f"r/trainer: had finished; {DISMISSED}\n"
+    assert runs.announced()["state"] == "stopped"
+    read = read_announcements(runs.folder / "runs.d", time.time())
+    assert (read.workers, len(read.stopped), len(read.problems)) == ({}, 1, 0)
+    assert cli.main(["stop", "r"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("trainwarden stop: r/trainer has finished, since ")
+    assert error.endswith(" -- true` starts it again\n")
+    assert next_name(runs.folder / "runs.d", "r") == "r-2"
+    (found,) = announced.read_announced(runs.folder / "logs", runs.folder / "runs.d", running_pid)
+    assert found.state == "finished"
 
 
 def test_the_runs_that_go_on_are_listed_where_no_stack_watches_them(
