@@ -55,6 +55,7 @@ def upsert_firing(db: sqlite3.Connection, alert: Alert, now: float) -> None:
                 )
             write_event(db, now, "alert", row["id"], None, alert=alert.name, again=True)
         return
+    _resolve(db, alert, now, "starts_at < ? AND closed IS NOT 'alert_stale'")
     incident = db.execute(
         "INSERT INTO incident (fingerprint, starts_at, alert, run, worker, remediation, labels,"
         " annotations, first_received_at, last_received_at, part_of)"
@@ -196,12 +197,22 @@ def join_outage(
 
 
 def mark_resolved(db: sqlite3.Connection, alert: Alert, now: float) -> None:
-    row = db.execute(
-        "UPDATE incident SET resolved_at = ?, last_received_at = ? WHERE fingerprint = ?"
-        " AND starts_at = ? AND resolved_at IS NULL RETURNING id",
-        (now, now, alert.fingerprint, alert.starts_at),
-    ).fetchone()
-    if row is not None:
+    _resolve(db, alert, now, "starts_at <= ?")
+
+
+def _resolve(db: sqlite3.Connection, alert: Alert, now: float, which: str) -> None:
+    """Marks the incidents of an alert as resolved; `which` compares with its start, in SQL.
+
+    An alert fires once at a time, so that a later start of it proves the end of the earlier ones:
+    where Alertmanager, Prometheus or this program was restarted meanwhile, that end never arrives.
+    """
+    rows = db.execute(
+        "UPDATE incident SET resolved_at = ?, last_received_at = CASE WHEN starts_at = ?"  # noqa: S608 - our own words
+        f" THEN ? ELSE last_received_at END WHERE fingerprint = ? AND {which}"
+        " AND resolved_at IS NULL RETURNING id",
+        (now, alert.starts_at, now, alert.fingerprint, alert.starts_at),
+    ).fetchall()
+    for row in rows:
         write_event(db, now, "resolved", row[0], None, alert=alert.name)
 
 

@@ -82,6 +82,34 @@ def test_the_same_alert_with_a_later_start_is_another_incident(journal: Journal)
     assert [incident.starts_at for incident in journal.open_incidents()] == [NOW, NOW + 1]
 
 
+@pytest.mark.parametrize("decided", [None, Decision(Verdict.REFUSE, "ladder_exhausted")])
+def test_an_alert_whose_end_never_arrived_is_over_once_it_has_a_later_start(
+    journal: Journal, clock: FakeClock, decided: Decision | None
+) -> None:
+    """The stack was restarted during an action on it: the alert began anew, and then ended."""
+    action = intended(journal)
+    if decided is not None:
+        journal.record_decisions([(only(journal), decided)])
+    clock.pass_by(SAME_OUTAGE_SECONDS + 40)
+    later = clock.now()
+    journal.record_alerts([make_alert(starts_at=later)])
+    assert [one.resolved for one in journal.open_incidents()][-1:] == [False]
+    journal.record_result(action, "done")
+    journal.record_alerts([make_alert(starts_at=later, firing=False)])
+    assert all(one.resolved for one in journal.open_incidents())
+    assert kinds(journal).count("resolved") == 2
+    found = journal.file.connection.execute("SELECT id FROM incident WHERE resolved_at IS NULL")
+    assert found.fetchall() == []
+
+
+def test_the_end_of_an_alert_ends_what_began_before(journal: Journal, clock: FakeClock) -> None:
+    """Its start is later than that of the incident where a firing of it was never received."""
+    journal.record_alerts([make_alert()])
+    clock.pass_by(40)
+    journal.record_alerts([make_alert(starts_at=clock.now(), firing=False)])
+    assert only(journal).resolved
+
+
 def tried(journal: Journal, outcome: Literal["healed", "not_healed"]) -> None:
     """An alert, an action with that outcome, and the end of the alert, as decided."""
     action = intended(journal)
