@@ -148,6 +148,11 @@ class Target(Budget):
         return True
 
     @property
+    def has_finished(self) -> bool:
+        """Whether its command announces that it has done its work."""
+        return False
+
+    @property
     def restart_method(self) -> RestartMethod:
         found: RestartMethod = next(
             restart_method
@@ -169,6 +174,10 @@ class AnnouncedTarget(Target):
     @property
     def can_be_restarted(self) -> bool:
         return not self.announced.wrapper_ended
+
+    @property
+    def has_finished(self) -> bool:
+        return self.announced.finished
 
     @property
     def account(self) -> int | None:

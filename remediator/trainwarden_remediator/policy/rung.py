@@ -112,6 +112,9 @@ def decide_target(context: DecisionContext, target: Target) -> Decision:
     # An operator holds this target, its run or everything (harm 23).
     if (hold := state.active_hold(*target.keys)) is not None:
         return context.wait("held", target, hold.description)
+    # Its command has done its work: an alert of a run that is over needs nobody (harm 12).
+    if target.has_finished:
+        return context.refuse("has_finished", target, "it exited with status 0")
     # Nothing else matters: whatever it waits for, it could not be restarted afterwards.
     if not target.can_be_restarted:
         return context.wait("managed_elsewhere", target, WRAPPER_ENDED)

@@ -237,6 +237,18 @@ def test_that_nobody_can_restart_a_run_is_its_first_reason(tmp_path: Path) -> No
     assert "type `trainwarden run --detach -- COMMAND`" in decision.detail
 
 
+def test_nobody_is_needed_to_start_what_has_finished(tmp_path: Path) -> None:
+    """The alert of a run that leaked, and has finished since, is still active for a moment."""
+    config = make_config(tmp_path, *WORKERS)
+    done = announced_target(ROLLOUT, wrapper_ended=True, finished=True)
+    setup = Setup(config.model_copy(update={"targets": (done,)}), make_watched(*WORKERS))
+    leak = replace(MISSING, remediation="restart_leaking_worker")
+    for about in (MISSING, leak):
+        decision = decide(about, PolicyState(setup, incidents=(about,)), NOW)
+        assert (decision.verdict, decision.reason) == (Verdict.REFUSE, "has_finished")
+        assert not decision.final
+
+
 RUNS = tuple(WorkerKey(f"run-{number}", "trainer") for number in range(8))
 
 

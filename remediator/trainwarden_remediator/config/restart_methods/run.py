@@ -37,6 +37,8 @@ class RunTarget(RestartMethod):
     """The process of `trainwarden run`, if it is announced."""
     wrapper_ended: bool = False
     """Whether that process has ended: nobody can start the worker again."""
+    finished: bool = False
+    """Whether the command has ended with exit status 0, which is the end of the run."""
     failure: str = ""
     """How the command failed, as its `trainwarden run` announces it; empty unless it has."""
     grace: Seconds = 30
@@ -56,6 +58,7 @@ def run_methods(announced: AnnouncedRuns) -> Mapping[WorkerKey, RunTarget]:
             owner=one.uid,
             wrapper=one.announcement.wrapper,
             wrapper_ended=has_ended(one.announcement.wrapper),
+            finished=one.announcement.state == "finished",
             failure=one.announcement.failure,
         )
         for key, one in announced.workers.items()
