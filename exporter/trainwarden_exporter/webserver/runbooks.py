@@ -44,6 +44,7 @@ FINITE_UNTIL = "the step of `trainwarden_log_value_finite_until_step`"
 _STEP = re.compile(r"^(?:\d+\.|-) |\n\n", re.MULTILINE)
 _SENTENCE = re.compile(r"(?<=[.?]) (?=[A-Z`])")
 _RUN = re.compile(r"(`trainwarden [^`]*)\bRUN\b")
+_PATH = re.compile(r"(`[^`]*)\bPATH\b")
 _NAME = re.compile(r"[A-Za-z0-9]{1,100}")
 
 
@@ -59,7 +60,8 @@ def read_runbook(name: str) -> str | None:
 def first_step(alert: str, labels: Mapping[str, str]) -> str:
     """Returns what the runbook of an alert says to do first; "" without a runbook.
 
-    The text has commands and names in backticks; RUN in a command is the run of the alert. A step
+    The text has commands and names in backticks; RUN in a command is the run of the alert, and PATH
+    the folder of its label `path`, from the configuration of the exporter. A step
     that begins with the value of a label, such as `slow` of a cause, is for that value.
     """
     try:
@@ -83,6 +85,9 @@ def first_step(alert: str, labels: Mapping[str, str]) -> str:
             break
         shown += f" {sentence}"
     shown = shown.replace("*", "")
+    path = labels.get("path", "")
+    if path and path.isprintable() and "`" not in path and len(path) <= MAX_NAME_LENGTH:
+        shown = _PATH.sub(lambda found: f"{found[1]}{shlex.quote(path)}", shown)
     run = labels.get("run")
     return _RUN.sub(lambda found: f"{found[1]}{shlex.quote(run)}", shown) if run else shown
 

@@ -6,15 +6,23 @@ Its content is that of `evidence.collector`: what is missing there is absent her
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainwarden_exporter.frameworks.error_lines import last_error
+from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS, last_error
 
 SAME_KILL_SECONDS = 30.0
 """Most seconds between an end and an OOM kill that belong together: both are seen at a scrape."""
+
+
+_OF_DISK = [
+    re.compile(one.regex)
+    for one in COMMON_ERROR_PATTERNS
+    if one.name in ("disk_full", "not_writable", "disk_error")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,22 @@ class ProcessEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskFacts:
+    """A disk as the exporter's page had it. `free` and `size` in bytes; None if not known."""
+
+    path: str
+    free: float | None = None
+    size: float | None = None
+    read_only: bool = False
+    runs: frozenset[str] = frozenset()
+    """The runs that save there."""
+
+    @property
+    def free_share(self) -> float:
+        return 1.0 if self.free is None else self.free / (self.size or 1.0)
+
+
+@dataclass(frozen=True, slots=True)
 class FaultFacts:
     """What a notification says of a fault, as plain text; empty where it is not known."""
 
@@ -35,6 +59,9 @@ class FaultFacts:
     log: str = ""
     start: str = ""
     """What an operator types to start a command again that has failed."""
+    disks: tuple[DiskFacts, ...] = ()
+    disk_error: str = ""
+    """The last line that reports an error of a disk: a later start may have failed otherwise."""
     at: float = 0.0
     """When the journal got the evidence of it (Unix seconds); 0 if not known."""
 
@@ -62,7 +89,16 @@ def fault_facts(content: Mapping[str, Any]) -> FaultFacts:
         found = "", str(logs[0].get("path", "")) if logs else ""
     failed = (one for one in content.get("announced", {}).values() if one.get("exit_code"))
     start = next((str(one.get("start_command", "")) for one in failed), "")
-    return FaultFacts(cause, *found, start)
+    lines = [str(line) for log in logs for line in log["lines"]]
+    about_disk = [line.strip() for line in lines if any(one.search(line) for one in _OF_DISK)]
+    disks = tuple(_disks(content))
+    return FaultFacts(cause, *found, start, disks, about_disk[-1] if about_disk else "")
+
+
+def _disks(content: Mapping[str, Any]) -> Iterator[DiskFacts]:
+    for path, disk in content.get("seen", {}).get("disks", {}).items():
+        runs, read_only = frozenset(disk.get("runs", ())), bool(disk.get("read_only"))
+        yield DiskFacts(path, disk.get("free"), disk.get("size"), read_only, runs)
 
 
 def proved_wait(content: Mapping[str, Any]) -> str:

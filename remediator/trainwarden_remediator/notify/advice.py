@@ -16,7 +16,8 @@ from trainwarden_remediator.model import (
     WORKER_GONE,
     PastAction,
 )
-from trainwarden_remediator.notify.messages import Notification
+from trainwarden_remediator.notify.disk_advice import disk_advice
+from trainwarden_remediator.notify.messages import ABOUT_DISK, Notification
 from trainwarden_remediator.policy.failing_starts import mend_hint, mending
 from trainwarden_remediator.policy.manual_restart import announced_key, manual_restart
 
@@ -32,6 +33,8 @@ def advice(notification: Notification, setup: Setup, actions: Sequence[PastActio
         return mend_hint(event.alert) if event.facts.get("again") else ""
     if event.kind not in ("decision", "unhandled") or not key.run:
         return ""
+    if event.alert.startswith(ABOUT_DISK):
+        return disk_advice(event.alert, key.run, notification.fault.disks)
     found = setup.announced.workers.get(key)
     announced = None if found is None else found.announcement
     needs_folder = f"refuse {event.facts.get('reason')}" == WITHOUT_CHECKPOINT

@@ -27,7 +27,7 @@ from trainwarden_remediator.journal.recurrence import (
 )
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, RESTART_LOOP, WORKER_GONE
-from trainwarden_remediator.policy.alert_handling import holder, in_force
+from trainwarden_remediator.policy.hold_text import holder, in_force
 
 VALUE_LENGTH = 600
 """The maximum number of characters of a value."""
@@ -61,6 +61,9 @@ HALTED_TITLE = "a run stands still, as it was halted by hand"
 
 LOOP_TITLE = "restarts do not help, operator needed"
 """The title of `held_by_alert` of a restart loop."""
+
+ABOUT_DISK = "TrainingDisk"
+"""How the names of the alerts about disks begin."""
 
 _HELD = "the remediator restarts nothing there until this alert ends"
 
@@ -237,14 +240,17 @@ def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> Messa
         what = what.replace(START_YOURSELF, "")
     else:
         start = ""
+    fault = notification.fault
+    if event.alert.startswith(ABOUT_DISK):  # its cause is the disk, and no end of a process
+        fault = replace(fault, cause="", error=fault.disk_error)
     values = {
         LABEL: _who_acts(notification, holds),
         "Alert": event.alert,
         "Worker": event_text.worker_name(event),
         "What": what,
         "What to do": _without_cut_command(redact(notification.advice)),
-        "Cause": notification.fault.cause,
-        "Last error": notification.fault.error or event.facts.get("last_error", ""),
+        "Cause": fault.cause,
+        "Last error": fault.error or event.facts.get("last_error", ""),
         "Last lines": event.facts.get("last_lines", ""),
         "Log": notification.fault.log or event.facts.get("log", ""),
         "Start again": start,
@@ -286,6 +292,10 @@ def _who_acts(notification: Notification, holds: Sequence[Hold]) -> str:
         goes_on = notification.notification_event in ("action_started", "not_healed", "stalled")
         return who_acts(remediator=goes_on)
     key = WorkerKey(event.run or "", event.worker or "")
+    # Nothing follows when a hold is lifted: the alert blocks restarts itself, or none is taken.
+    waits = event.kind == "unhandled" and "proposed" in event.facts
+    if notification.notification_event in ("held_by_alert", "unhandled") and not waits:
+        return who_acts(operator=True)
     hold = next((one for one in in_force(holds) if one.covers(key)), None)
     return who_acts(operator=True) if hold is None else holder(hold, event.at)
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Literal
 
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_exporter.runtime.responsibility import (
     LINE_SECONDS,
     NOBODY,
@@ -17,11 +15,9 @@ from trainwarden_exporter.runtime.responsibility import (
     YOU,
     calls_nobody,
     urgency,
-    who_acts,
 )
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.targets import GPUS
-from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.model import (
     BLOCKED_SECONDS,
@@ -36,6 +32,7 @@ from trainwarden_remediator.model import (
 )
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
 from trainwarden_remediator.policy.halts import is_halted
+from trainwarden_remediator.policy.hold_text import held, holder, in_force
 from trainwarden_remediator.policy.line_alerts import line_handling
 from trainwarden_remediator.policy.operator_end import OUTLASTS_RUN, operator_end
 from trainwarden_remediator.policy.situation import Situation
@@ -44,7 +41,6 @@ Tone = Literal["good", "warn", "bad", "quiet"]
 
 DELIVERY_SECONDS = 60.0
 """Time within which an alert with a playbook is delivered to the remediator and decided."""
-DAY_SECONDS = 86400.0
 MAX_NAME_LENGTH = 200
 """Characters of a name on the pages: names of alerts are untrusted input."""
 
@@ -62,6 +58,9 @@ _OWN_SUBJECT = frozenset({"unknown_target", "managed_elsewhere"})
 """Reasons whose text says itself that the remediator does not act."""
 _HELD_BY_ALERT = "held_by_alert"
 """Another alert holds restarts: an operator must end that one."""
+
+_HEEDS_HOLDS = ("TrainingRemediation", STALL, *LINE_SECONDS)
+"""How the names begin of alerts without a playbook that are about what a hold prevents."""
 
 _OVER = frozenset(
     {
@@ -214,7 +213,8 @@ def _view(
         return AlertView(alert, NOBODY, end.text)
     if not alert.remediation and quiet:
         return AlertView(alert, NOBODY, "for information")
-    if (found := _before_decisions(key, situation)) is not None:
+    acts = bool(alert.remediation) or alert.name.startswith(_HEEDS_HOLDS)
+    if (found := _before_decisions(key, situation, may_hold=acts)) is not None:
         return AlertView(alert, *found)
     if not alert.remediation:
         return AlertView(alert, *_without_playbook(alert, situation))
@@ -252,7 +252,8 @@ def handling_of(
     key = WorkerKey(incident.run, incident.worker)
     if end := operator_end(incident.alert, key, incident.starts_at, situation):
         return NOBODY, end.text if active else end.what
-    if found := _before_decisions(key, situation, incident.id):
+    acts = incident.last_decision != "act hold"
+    if found := _before_decisions(key, situation, incident.id, may_hold=acts):
         return found
     is_held, by = incident.last_decision.endswith(_HELD_BY_ALERT), incident.last_detail
     if is_held and (end := operator_end(by, key, incident.starts_at, situation)):
@@ -308,9 +309,12 @@ def _described(incident: Incident, reason: str, *, pages: bool) -> str:
 
 
 def _before_decisions(
-    key: WorkerKey, situation: Situation, incident: int | None = None
+    key: WorkerKey, situation: Situation, incident: int | None = None, *, may_hold: bool = True
 ) -> tuple[str, str] | None:
-    """Returns who acts where a hold or an action in progress decides that, else None."""
+    """Returns who acts where a hold or an action in progress decides that, else None.
+
+    Without `may_hold` no action would follow the end of a hold.
+    """
     doing = next(
         (
             text
@@ -320,7 +324,8 @@ def _before_decisions(
         ),
         "",
     )
-    if hold := next((one for one in in_force(situation.holds) if one.covers(key)), None):
+    holds = in_force(situation.holds) if may_hold else ()
+    if hold := next((one for one in holds if one.covers(key)), None):
         return holder(hold, situation.now), held(hold, doing)
     return (REMEDIATOR, doing) if doing else None
 
@@ -343,40 +348,6 @@ def action_in_progress(action: PastAction) -> str:
     return f"{doing} {target}" if doing else ""
 
 
-def holder(hold: Hold, now: float) -> str:
-    """Returns who acts while a hold is in force; `now` in Unix seconds."""
-    # Over HTTP, the name is followed by the address.
-    name = event_text.printable(hold.who.partition(" from ")[0])[:MAX_NAME_LENGTH]
-    until = "" if hold.until is None else _clock(hold.until, now)
-    return who_acts(held_by=name, until=until)
-
-
-def held(hold: Hold, doing: str = "") -> str:
-    """Returns what a hold means for the alerts that it covers, beside who set it and its end.
-
-    `doing` is what the remediator began before.
-    """
-    more = f"{doing}, and does nothing more" if doing else "does nothing"
-    why = f" (reason of the hold: {hold.why})" if hold.why else ""
-    return event_text.printable(f"the remediator {more} until then{why}")
-
-
-def describe_hold(hold: Hold, now: float) -> str:
-    """Returns `held by root until 06:00 UTC`."""
-    by = f" by {hold.who}" if hold.who else " by an operator"
-    until = " until `resume`" if hold.until is None else f" until {_clock(hold.until, now)}"
-    why = f" ({hold.why})" if hold.why else ""
-    return event_text.printable(f"held{by}{until}{why}")
-
-
-def in_force(holds: Sequence[Hold]) -> Sequence[Hold]:
-    """Returns the holds, the widest and longest first."""
-    endless = float("inf")
-    return sorted(
-        holds, key=lambda one: (not one.everything, -(endless if one.until is None else one.until))
-    )
-
-
 def subject(run: str, worker: str) -> str:
     """Returns the run and worker of an alert, bounded and printable."""
     return "/".join(bounded(part) for part in (run, worker) if part) or "the host"
@@ -385,9 +356,3 @@ def subject(run: str, worker: str) -> str:
 def bounded(name: str) -> str:
     """Returns a name, bounded and printable."""
     return event_text.printable(name[:MAX_NAME_LENGTH])
-
-
-def _clock(at: float, now: float) -> str:
-    if abs(at - now) < DAY_SECONDS:
-        return f"{datetime.fromtimestamp(at, UTC):%H:%M} UTC"
-    return format_time(at)

@@ -15,14 +15,9 @@ from trainwarden_exporter.runtime.responsibility import (
 )
 from trainwarden_remediator.model import PastAction
 from trainwarden_remediator.observation.model import RunState
-from trainwarden_remediator.policy.alert_handling import (
-    AlertView,
-    build_alert_views,
-    held,
-    holder,
-    in_force,
-)
+from trainwarden_remediator.policy.alert_handling import AlertView, build_alert_views
 from trainwarden_remediator.policy.halts import halted_runs
+from trainwarden_remediator.policy.hold_text import held, holder, in_force
 from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.model import IncidentRecord

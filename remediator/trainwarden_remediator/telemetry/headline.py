@@ -30,13 +30,11 @@ from trainwarden_remediator.policy.alert_handling import (
     bounded,
     build_alert_views,
     handling_of,
-    held,
-    holder,
-    in_force,
     is_refused,
     subject,
 )
 from trainwarden_remediator.policy.failing_starts import FAILING
+from trainwarden_remediator.policy.hold_text import held, holder, in_force
 from trainwarden_remediator.policy.situation import Situation, situation_of
 from trainwarden_remediator.telemetry.state import JournalSummary, RemediatorState
 

@@ -39,12 +39,10 @@ from trainwarden_remediator.policy.alert_handling import (
     AlertView,
     action_in_progress,
     bounded,
-    describe_hold,
     handling_of,
-    holder,
-    in_force,
     subject,
 )
+from trainwarden_remediator.policy.hold_text import describe_hold, holder, in_force
 from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.telemetry.first_steps import steps_by_alert
 from trainwarden_remediator.telemetry.headline import CurrentWork, critical_problem, headline

@@ -32,6 +32,9 @@ def test_what_a_runbook_says_to_do_first_is_one_plain_sentence_or_two() -> None:
     assert gone.startswith("Find out how it ended")
     hang = first_step("TrainingStepStalled", {"run": "my run"})
     assert hang.startswith("`trainwarden stacks 'my run'` names the process")
+    full = first_step("TrainingDiskFilling", {"path": "/data/my run"})
+    assert "`du -xh '/data/my run' | sort -h | tail`" in full
+    assert "`du -xh PATH |" in first_step("TrainingDiskFilling", {"path": "/a`id`"})
     assert first_step("TrainingNone", {}) == ""
     for path in RUNBOOKS.glob("*.md"):
         step = first_step(path.stem, {})

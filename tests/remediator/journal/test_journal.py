@@ -86,7 +86,7 @@ def test_the_same_alert_with_a_later_start_is_another_incident(journal: Journal)
 def test_an_alert_whose_end_never_arrived_is_over_once_it_has_a_later_start(
     journal: Journal, clock: FakeClock, decided: Decision | None
 ) -> None:
-    """The stack was restarted during an action on it: the alert began anew, and then ended."""
+    """The stack was restarted during an action on it: the alert began again, and then ended."""
     action = intended(journal)
     if decided is not None:
         journal.record_decisions([(only(journal), decided)])

@@ -11,6 +11,8 @@ from tests.remediator.samples import NOW, TRAINER, announced, make_setup
 
 from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_remediator.config.restart_methods.run import WRAPPER_ENDED
+from trainwarden_remediator.holds.hold_file import Hold
+from trainwarden_remediator.journal.evidence_text import fault_facts
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import PastAction
 from trainwarden_remediator.notify.advice import advice
@@ -130,3 +132,51 @@ def test_a_hold_is_in_words_for_a_reader_who_was_woken() -> None:
     assert item.title == "restarts do not help, operator needed"
     assert "hold" not in item.values["What"]
     assert item.values["What to do"] == "Do this."
+
+
+def test_a_full_disk_is_named_with_its_room_and_what_shows_the_cause(tmp_path: Path) -> None:
+    """The last end of the run is that of a later start, which read a damaged checkpoint."""
+    about = {"free": 0.0, "size": 98304.0, "runs": ["demo"]}
+    evidence = {
+        "seen": {
+            "disks": {
+                "/data/my run": about,
+                "/": {"free": 5e9, "size": 9e9, "runs": ["demo"]},
+                "/other": {"free": 0.0, "size": 9e9, "runs": ["other"]},
+            },
+            "workers": {
+                "demo/trainer": {"expected": 1, "last_exit_at": NOW - 9, "last_exit_code": 1}
+            },
+        },
+        "logs": [
+            {
+                "path": "/logs/demo.log",
+                "lines": ["OSError: [Errno 28] No space left on device", "ValueError: cut off"],
+            }
+        ],
+    }
+    one = call("TrainingDiskFilling", "hold", worker="")
+    one = replace(one, fault=fault_facts(evidence), alert_started_at=NOW)
+    one = replace(one, advice=advised(tmp_path, one))
+    hold = Hold("", who="root")
+    (item,) = build_message([one], instance="host", mode="act", holds=[hold]).items
+    assert item.values["What to do"].startswith(
+        "/data/my run has 0 B of 96.0 KiB free. `du -xh --max-depth 2 '/data/my run' | sort -h"
+    )
+    assert item.values["Last error"] == "OSError: [Errno 28] No space left on device"
+    assert "Cause" not in item.values
+    assert item.values["Who acts"] == "You, now"
+    assert "Last error" not in item_of(replace(one, fault=replace(one.fault, disk_error="")))
+    assert "read-only" not in item_of(one)["What to do"]
+
+
+def test_a_disk_that_is_read_only_is_named(tmp_path: Path) -> None:
+    disk = {"read_only": True, "runs": ["demo"]}
+    one = call("TrainingDiskReadOnly", "hold", worker="")
+    one = replace(one, fault=fault_facts({"seen": {"disks": {"/data": disk}}}))
+    assert advised(tmp_path, one).startswith("/data is mounted read-only. `dmesg ")
+
+
+def item_of(one: Notification) -> Any:
+    (item,) = build_message([one], instance="host", mode="act").items
+    return item.values

@@ -15,6 +15,7 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import NOBODY, YOU
 from trainwarden_exporter.webserver.runbooks import first_step
 from trainwarden_remediator.config.notifications import NotifySettings
+from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.model import Incident
 from trainwarden_remediator.policy.alert_handling import build_alert_views
 from trainwarden_remediator.policy.situation import Situation, situation_of
@@ -230,3 +231,31 @@ def test_the_first_step_about_a_damaged_checkpoint_is_that_of_its_damage(
     assert step.startswith("A file that another one names, ") is (kind == "missing")
     assert "disk was full" not in step  # which nobody knows
     assert step.startswith("The run had diverged before it saved. ") is (kind == "not_finite")
+
+
+@pytest.mark.parametrize(
+    ("name", "remediation", "decision", "is_held"),
+    [
+        ("TrainingCheckpointDamaged", "", "", False),
+        ("TrainingDiskFilling", "hold_restarts", "act hold", False),
+        ("TrainingDiskFilling", "hold_restarts", "", True),
+        ("TrainingWorkerGone", "start_missing_worker", "wait held", True),
+        ("TrainingStepStalled", "", "", True),
+        ("TrainingRemediationHeld", "", "", True),
+        ("TrainingErrorStorm", "", "", True),
+    ],
+)
+def test_who_set_a_hold_acts_where_its_end_changes_something(
+    name: str, remediation: str, decision: str, *, is_held: bool
+) -> None:
+    alert = make_alert(alertname=name, severity="critical", remediation=remediation)
+    incident = Incident(
+        *(7, alert.fingerprint, alert.starts_at, name, "demo", "rollout-0", remediation),
+        last_received_at=alert.starts_at,
+        resolved=False,
+        last_decision=decision,
+    )
+    held = Situation(alert.starts_at + 60, holds=[Hold(who="root")])
+    known = (incident,) if remediation else ()
+    (view,) = build_alert_views((alert,), known, len(known), held) or ()
+    assert view.who == ("root, until the hold is lifted" if is_held else YOU)
