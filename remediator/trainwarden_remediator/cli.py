@@ -149,7 +149,10 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     )
     _add_config_file(approve)
     approve.add_argument(
-        "incident", type=_incident, metavar="ID", help="incident number in `journal`"
+        "incident",
+        type=_incident_or_name,
+        metavar="ID",
+        help="incident number in `journal`, or RUN or RUN/WORKER on which one action is proposed",
     )
     runbook = commands.add_parser("runbook", help="print what to do about an alert")
     runbook.add_argument("alert", metavar="NAME", help="name of the alert")
@@ -159,6 +162,10 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
 def _incident(text: str) -> int:
     """Parses an incident number, also in the form `#3`."""
     return int(text.removeprefix("#"))
+
+
+def _incident_or_name(text: str) -> int | str:
+    return _incident(text) if text.removeprefix("#").isdecimal() else text
 
 
 def _count(text: str) -> int:

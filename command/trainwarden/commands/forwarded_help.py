@@ -90,6 +90,7 @@ exit status: 0, or 1 if the holders cannot be known or one could not be ended"""
 {_FILE}
 examples:
   trainwarden approve 12
+  trainwarden approve grpo/trainer
 
 exit status: 0, or 1 if there is no such incident or no proposed action""",
     "notify-test": f"""\

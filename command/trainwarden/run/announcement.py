@@ -154,7 +154,7 @@ def list_running() -> list[str]:
 
 
 def end_of(content: Mapping[str, Any]) -> str:
-    """Returns the state in which a command has ended, also of one that was dismissed since."""
+    """Returns the state in which a command has ended, also if it was dismissed since."""
     return str(content.get("dismissed") or content.get("state", ""))
 
 

@@ -97,16 +97,19 @@ def resume(
 
 
 def approve(
-    setup: Setup, incident: int, now: float, *, who: str, proposed_at: float | None = None
+    setup: Setup, incident: int | str, now: float, *, who: str, proposed_at: float | None = None
 ) -> str:
     """Approves the proposed action of an incident once, and returns what is approved; blocks.
 
+    Instead of its number, the name of a run or `run/worker` on which one action is proposed.
     `proposed_at` is when the proposal was decided that the operator has seen, if known. Raises
     ApprovalError and JournalError.
     """
     if not journal_exists(setup.config.journal):
         raise ApprovalError(f"{setup.config.journal}: no journal; has the remediator run?")
     with offline_transaction(setup.config.journal) as db:
+        if isinstance(incident, str):
+            incident = approvals.proposed_incident(db, incident)
         return approvals.approve(db, now, incident, who, proposed_at)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,6 +35,44 @@ _APPROVED, _PROPOSED, _USED = "approved ", "proposed ", "approval used "
 """Prefixes of timestamp names: an incident's id follows, and after _PROPOSED also its target."""
 
 
+def proposed_incident(db: sqlite3.Connection, name: str) -> int:
+    """Returns the incident whose action is proposed on a run, or on `run/worker`.
+
+    Raises ApprovalError if there is none, or more than one.
+    """
+    everything = _proposals(db)
+    found = [one for one in everything if name in (one["target"], one["target"].partition("/")[0])]
+    if len(found) == 1:
+        return int(found[0]["id"])
+    shown = "; ".join(f"{_command(one)} ({one['alert']} on {one['target']})" for one in found)
+    if not found:
+        shown = ", ".join(f"{one['target']} (#{one['id']})" for one in everything) or "nothing"
+        raise ApprovalError(f"no action is proposed on {name}; proposed on: {shown}")
+    raise ApprovalError(f"several actions are proposed on {name}: {shown}")
+
+
+def _proposals(db: sqlite3.Connection) -> list[sqlite3.Row]:
+    return db.execute(
+        f"SELECT id, alert, {TARGET} FROM incident WHERE closed IS NULL AND resolved_at IS NULL"  # noqa: S608 - words of ours
+        " AND last_decision IN (SELECT value FROM json_each(?)) ORDER BY id LIMIT ?",
+        (json.dumps(sorted(PROPOSED)), MAX_PROPOSALS),
+    ).fetchall()
+
+
+def _command(row: sqlite3.Row) -> str:
+    return f"`trainwarden approve {row['id']}`"
+
+
+def _continued(db: sqlite3.Connection, over: sqlite3.Row) -> str:
+    """Returns which incident goes on with one that is over, and what approves it, or ""."""
+    own = [one for one in _proposals(db) if one["target"] == over["target"]]
+    same = [one for one in own if one["alert"] == over["alert"]]
+    now = next(iter(same or own), None)
+    if now is None:
+        return ""
+    return f"is over; {now['target']} is #{now['id']} now: {_command(now)}"
+
+
 def approve(
     db: sqlite3.Connection, now: float, incident: int, who: str, proposed_at: float | None = None
 ) -> str:
@@ -49,6 +88,9 @@ def approve(
     if row is None:
         last = db.execute("SELECT coalesce(max(id), 0) FROM incident").fetchone()[0]
         raise ApprovalError(f"no incident {incident} (the last is {last})")
+    is_over = row["resolved_at"] is not None or row["closed"] is not None
+    if is_over and (continued := _continued(db, row)):
+        raise ApprovalError(f"incident {incident} {continued}")
     if row["resolved_at"] is not None:
         raise ApprovalError(f"incident {incident}: the alert has resolved")
     if row["closed"] is not None or row["last_decision"] not in PROPOSED:

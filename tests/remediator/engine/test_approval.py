@@ -41,7 +41,7 @@ def propose(scene: Scene) -> int:
     return 1
 
 
-def approve(scene: Scene, incident: int, **facts: float) -> None:
+def approve(scene: Scene, incident: int | str, **facts: float) -> None:
     service.approve(scene.setup, incident, scene.clock.now(), who="anna", **facts)
     scene.engine.wake()
 
@@ -167,6 +167,51 @@ async def test_what_is_not_proposed_cannot_be_approved(stage: Stage) -> None:
         scene.hear(firing=False, starts_at=starts_at)
         with pytest.raises(ApprovalError, match="the alert has resolved"):
             approve(scene, incident)
+
+
+async def test_the_number_of_an_alert_that_came_again_names_its_present_incident(
+    stage: Stage,
+) -> None:
+    """The alert flaps: what a message proposed goes on as another incident."""
+    async with stage(mode="observe") as scene:
+        first, starts_at = propose(scene), scene.clock.now() - 20
+        await scene.clock.advance(CYCLE_SECONDS)
+        scene.hear(firing=False, starts_at=starts_at)
+        await scene.clock.advance(CYCLE_SECONDS)
+        scene.hear(starts_at=scene.clock.now())
+        with pytest.raises(ApprovalError, match="the alert has resolved"):
+            approve(scene, first)
+        await scene.clock.advance(CYCLE_SECONDS)
+        now = "incident 1 is over; demo/rollout-0 is #2 now: `trainwarden approve 2`"
+        with pytest.raises(ApprovalError, match=now):
+            approve(scene, first)
+        with pytest.raises(ApprovalError, match=r"on other; proposed on: demo/rollout-0 \(#2\)"):
+            approve(scene, "other")
+        approve(scene, "demo/rollout-0")
+        await scene.clock.advance(CYCLE_SECONDS)
+        assert scene.action.restarts == [1]
+
+
+async def test_a_run_on_which_one_action_is_proposed_is_named_in_place_of_a_number(
+    stage: Stage,
+) -> None:
+    async with stage(mode="observe") as scene:
+        propose(scene)
+        await scene.clock.advance(CYCLE_SECONDS)
+        db = scene.journal.file.connection
+        db.execute(
+            "INSERT INTO incident (fingerprint, starts_at, alert, run, worker, remediation, labels,"
+            " first_received_at, last_received_at, last_decision) SELECT 'other', starts_at, alert,"
+            " run, 'trainer', remediation, labels, first_received_at, last_received_at,"
+            " last_decision FROM incident"
+        )
+        db.commit()
+        several = r"several actions are proposed on demo: `trainwarden approve 1` \(.*approve 2` "
+        with pytest.raises(ApprovalError, match=several):
+            approve(scene, "demo")
+        db.execute("DELETE FROM incident WHERE id = 2")
+        db.commit()
+        approve(scene, "demo")
 
 
 def test_an_approval_needs_a_journal(tmp_path: Path, journal: Journal, clock: FakeClock) -> None:
