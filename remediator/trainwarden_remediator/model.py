@@ -9,6 +9,7 @@ from typing import Literal
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_remediator.config.playbooks import Condition
 from trainwarden_remediator.config.targets import Budget
 
 WORKER_GONE, RESTART_LOOP = "TrainingWorkerGone", "TrainingWorkerRestartLoop"
@@ -254,6 +255,23 @@ def is_unattended(last_decision: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Need:
+    """The condition of the worker `key` that a restart is to end.
+
+    `no_step_since`: the condition has healed, and the run has made no step since (Unix seconds).
+    """
+
+    condition: Condition
+    key: WorkerKey
+    no_step_since: float | None = None
+
+    @property
+    def yields_to_halt(self) -> bool:
+        """Whether an operator stops the restart by halting the run: at a prompt, with SIGSTOP."""
+        return self.condition is Condition.NO_PROGRESS or self.no_step_since is not None
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """A verdict and its reason. `target` is None if none was determined.
 
@@ -267,8 +285,8 @@ class Decision:
     rung: int = 0
     attempt: int | None = None
     """Which of the attempts on its target an action would be, from 1."""
-    yields_to_halt: bool = False
-    """Whether an operator stops the action by halting the run, at a prompt or with SIGSTOP."""
+    need: Need | None = None
+    """What a restart is to end; None for every other action."""
 
     @property
     def text(self) -> str:

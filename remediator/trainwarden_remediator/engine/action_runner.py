@@ -29,7 +29,7 @@ from trainwarden_remediator.model import Result, TakenOver, TargetInstance
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.observation.snapshot import RESPONSE_TIMEOUT_SECONDS
 from trainwarden_remediator.policy.conditions import is_fresh, is_saving, repeats_saves
-from trainwarden_remediator.policy.effect import EffectCheck
+from trainwarden_remediator.policy.effect import EffectCheck, describe_early_progress
 from trainwarden_remediator.policy.full_disk import disk_problem
 from trainwarden_remediator.policy.verification import Look, Verification
 from trainwarden_remediator.runtime.host_lock import host_locks
@@ -82,6 +82,8 @@ class ActionRequest:
     """`Setup.workers_hash_of` its run at the decision."""
     condition: Condition | None = None
     """What it is to end; None if its playbook is not in the file any more."""
+    progress_at: float | None = None
+    """The last progress of the run at the intent; unknown after a crash."""
 
 
 class ActionRunner:
@@ -132,9 +134,13 @@ class ActionRunner:
         Returns False if no thread could be started for it, or if it was deferred: the cause
         probably still exists.
         """
+        changed_at: float | None = None
 
         def record_step(step: str, **facts: Any) -> None:
+            nonlocal changed_at
             self._journal.record_step(request.number, step, **facts)
+            if changed_at is None and not step.endswith("_deferred"):
+                changed_at = self._clock.now()
 
         began, saving = self._clock.since_boot(), self._save_check(request)
         action_token = self._journal.action_token(request.key, request.number)
@@ -168,7 +174,7 @@ class ActionRunner:
             await asyncio.wait([act], timeout=SHUTDOWN_WAIT_SECONDS)
             done = act.done() and await self._record_act(request, act)
         if done:
-            await self.verify(request, began)
+            await self.verify(request, began, changed_at)
         return not isinstance(act.exception(), ActionDeferredError)
 
     def _lock_names(self, request: ActionRequest) -> list[str]:
@@ -204,10 +210,13 @@ class ActionRunner:
         """Writes the outcome of an action, as `record` does."""
         await self.record(self._journal.record_outcome, number, outcome, **facts)
 
-    async def verify(self, request: ActionRequest, began: float) -> None:
+    async def verify(
+        self, request: ActionRequest, began: float, changed_at: float | None = None
+    ) -> None:
         """Observes the target until it has been healthy for `steady`, or time runs out.
 
         `began`: when the action started, in seconds since boot: the time of day may be set.
+        `changed_at`: when its first change began (Unix seconds); None if that is unknown.
         """
         verify = request.verify
         check = EffectCheck(
@@ -237,9 +246,14 @@ class ActionRunner:
                 break
             await self._clock.sleep(VERIFY_INTERVAL_SECONDS)
         facts: dict[str, Any] = {"taken_over": end.taken_over} if end.taken_over else {}
-        if not end.healed:
-            await self.record_outcome(request.number, "not_healed", seen=end.text, **facts)
-            log.error("not healed", extra={**request.key._asdict(), "seen": end.text})
+        seen = end.text
+        if end.healed:
+            run = exporter.runs.get(request.key.run)
+            stalled = request.condition is Condition.NO_PROGRESS
+            seen = describe_early_progress(run, request.progress_at, changed_at) if stalled else ""
+        if seen or not end.healed:
+            await self.record_outcome(request.number, "not_healed", seen=seen, **facts)
+            log.error("not healed", extra={**request.key._asdict(), "seen": seen})
             return
         facts |= {"seconds": round(self._clock.since_boot() - began, 1)}
         facts |= self._healed_facts(request, exporter, check.began)

@@ -168,7 +168,7 @@ class Executor:
             )
             permission = Permission(
                 *(self._context, incident, decision.target, snapshot),
-                yields_to_halt=decision.yields_to_halt,
+                need=decision.need,
             )
             group.create_task(
                 self._run_action(action_request, processes, before, permission),
@@ -299,6 +299,7 @@ class Executor:
             proved=run.proved_step if run else None,
             workers_hash=self._context.setup.workers_hash_of(target.key.run),
             condition=playbook.condition if playbook else None,
+            progress_at=run.progress_at if run else None,
         )
 
     def _action(self, target: Budget) -> Action:

@@ -13,7 +13,7 @@ from trainwarden_remediator.exceptions import ActionDeferredError, JournalError,
 from trainwarden_remediator.holds.hold_file import read_holds
 from trainwarden_remediator.journal.approvals import is_approved
 from trainwarden_remediator.journal.event_text import describe_reason
-from trainwarden_remediator.model import Incident
+from trainwarden_remediator.model import Incident, Need
 from trainwarden_remediator.observation.snapshot import (
     RESPONSE_TIMEOUT_SECONDS,
     Snapshot,
@@ -23,17 +23,18 @@ from trainwarden_remediator.policy.alert_blockers import blocking_alert, find_su
 from trainwarden_remediator.policy.context import PolicyState
 from trainwarden_remediator.policy.decide import snapshot_for
 from trainwarden_remediator.policy.halts import find_halt
+from trainwarden_remediator.policy.need import no_longer_needed
 
-ANSWER_COUNTS_SECONDS = 5.0
-"""For how long an answer of Alertmanager counts; most actions wait for nothing before they act."""
+ANSWER_COUNTS_SECONDS = 1.0
+"""For how long an answer counts; most actions wait for nothing before they act."""
 
 
 class Permission:
     """Asks whether an action may still be taken, after each wait before its first change.
 
     Evidence, a requested checkpoint or a save in progress may take many minutes. Meanwhile an
-    operator may hold the target, halt the run or silence the alert (harm 23), and the alert may end
-    (harm 4).
+    operator may hold the target, halt the run or silence the alert (harm 23), and the alert or its
+    condition may end (harm 4): the alert lags behind the exporter.
     """
 
     def __init__(
@@ -43,13 +44,13 @@ class Permission:
         target: Budget,
         decided: Snapshot | None,
         *,
-        yields_to_halt: bool = False,
+        need: Need | None = None,
     ) -> None:
-        """`yields_to_halt`: see Decision."""
+        """`need`: see Decision."""
         self._context = context
         self._incident = incident
         self._target = target
-        self._yields_to_halt = yields_to_halt
+        self._need = need
         self._decided = snapshot_for(incident, decided) or Snapshot(None, None)
         self._loop = asyncio.get_running_loop()
         self._latest = Snapshot(None, None)
@@ -85,10 +86,12 @@ class Permission:
             answer.result(RESPONSE_TIMEOUT_SECONDS + 1)
         except (NoAnswerError, CancelledError, MemoryError) as error:
             answer.cancel()
-            raise ActionDeferredError("Alertmanager could not be asked again") from error
+            raise ActionDeferredError(
+                "the alert and its condition could not be asked for again"
+            ) from error
 
     async def _ask(self) -> None:
-        if self._yields_to_halt:
+        if self._need is not None:
             latest = await take_snapshot(self._context.observer)
         else:
             latest = await self._alerts_alone()
@@ -112,11 +115,16 @@ class Permission:
         listed = decided is not None and self._incident.fingerprint in decided.states
         if reason := find_suppression(self._incident, alerts, must_be_listed=listed):
             return describe_reason(reason)
-        if self._yields_to_halt:
+        if self._need is not None:
+            # Unknown is not bad: without an answer there is no signal (harm 9).
             if exporter is None:
                 return self._latest.unknown
-            if (halt := find_halt(self._target.key.run, exporter)) is not None:
+            run, now = self._target.key.run, self._context.clock.now()
+            halt = find_halt(run, exporter) if self._need.yields_to_halt else None
+            if halt is not None:
                 return describe_reason(*halt)
+            if why := no_longer_needed(self._need, run, exporter, now):
+                return why
         return blocker_here(self._context, self._target, self._incident.id)
 
 

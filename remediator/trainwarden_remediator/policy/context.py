@@ -17,6 +17,7 @@ from trainwarden_remediator.model import (
     BreakerState,
     Decision,
     Incident,
+    Need,
     PastAction,
     Reason,
     Verdict,
@@ -54,6 +55,11 @@ class DecisionContext:
         named = WorkerKey(self.incident.run, self.incident.worker)
         another = self.rung.target == "trainer" and named.worker
         return named if another or named in target.keys else target.key
+
+    def need(self, target: Target) -> Need:
+        """What a restart of `target` is to end."""
+        since = self.condition_started_at if self.in_follow_up else None
+        return Need(self.condition, self.affected_worker(target), since)
 
     @property
     def observes(self) -> bool:

@@ -254,6 +254,20 @@ class EffectCheck:
         return run.last_step_at is not None and run.last_step_at > started
 
 
+def describe_early_progress(
+    run: RunState | None, progress_at: float | None, changed_at: float | None
+) -> str:
+    """Returns that a stalled run had made a new step before a restart ended it, or "".
+
+    `progress_at` is its last progress at the decision, `changed_at` the first change that was made.
+    Its log is read with a delay, so that step may be seen only afterwards.
+    """
+    last = None if run is None else run.interruption_start
+    if last is None or progress_at is None or changed_at is None:
+        return ""
+    return "it had made a new step before the signal" if progress_at < last < changed_at else ""
+
+
 def _came_from(run: RunState) -> float:
     """Returns the step from which the run has resumed; infinite if unknown."""
     if run.resume_step is not None:

@@ -24,19 +24,14 @@ def left_alone(
 
     A restart would end an evaluation, or what the operator looks at.
     """
-    if not yields_to_halt(context):
+    stalls = context.condition is Condition.NO_PROGRESS
+    if not (stalls or context.in_follow_up):
         return None
     if (halt := find_halt(target.run, exporter)) is not None:
         return context.wait(halt[0], target, halt[1])
     run = exporter.runs.get(target.run)
-    moves = run is not None and _moves(run, context.now)
-    stalls = context.condition is Condition.NO_PROGRESS
-    return context.wait("moving", target) if stalls and moves else None
-
-
-def yields_to_halt(context: DecisionContext) -> bool:
-    """Whether an action is about a run without progress, which an operator may have halted."""
-    return context.condition is Condition.NO_PROGRESS or context.in_follow_up
+    moving = run is not None and moves(run, context.now)
+    return context.wait("moving", target) if stalls and moving else None
 
 
 def find_halt(name: str, exporter: ExporterState) -> tuple[Reason, str] | None:
@@ -63,7 +58,7 @@ def is_halted(alert: Alert, halted: Collection[str]) -> bool:
     return alert.name in HALTS_SHOWN and alert.run in halted
 
 
-def _moves(run: RunState, now: float) -> bool:
+def moves(run: RunState, now: float) -> bool:
     """Whether the stacks of a silent run move, for no longer than its evaluations may take.
 
     The error of a line, which makes the alert fire sooner, may have been caught, or be of a program

@@ -37,7 +37,7 @@ from trainwarden_remediator.policy.conditions import (
     still_holds,
 )
 from trainwarden_remediator.policy.context import DecisionContext, PolicyState
-from trainwarden_remediator.policy.halts import left_alone, yields_to_halt
+from trainwarden_remediator.policy.halts import left_alone
 
 
 def decide_gpu_cleanup(context: DecisionContext, budget: Budget) -> Decision:
@@ -216,7 +216,7 @@ def _decide_by_observation(
     unknown = describe_unknown_save(context, target, exporter)
     decision = context.decide(Verdict.ACT, "restart", target, unknown)
     attempt = count_attempts(context, history, target) + 1
-    return replace(decision, attempt=attempt, yields_to_halt=yields_to_halt(context))
+    return replace(decision, attempt=attempt, need=context.need(target))
 
 
 def _several_trainers(context: DecisionContext, target: Target) -> Decision | None:

@@ -72,6 +72,38 @@ async def test_a_trainer_that_crashes_on_its_resume_was_not_healed(stage: Stage)
         assert outcomes(scene) == [("not_healed", "it ended soon after its start")]
 
 
+STALLED_AT = NOW - 300
+
+
+@pytest.mark.parametrize(
+    ("last_step_at", "outcome"),
+    [(STALLED_AT, "healed"), (NOW - 2, "not_healed"), (NOW + 10, "healed")],
+)
+async def test_a_run_that_had_gone_on_before_the_signal_was_not_healed_by_its_restart(
+    stage: Stage, last_step_at: float, outcome: str
+) -> None:
+    """The step of (NOW - 2) is seen after the signal. One of (NOW + 10) came after it."""
+
+    def stands(scene: Scene) -> None:
+        scene.observer.workers[TRAINER] = make_worker(resident_bytes=GIB)
+        stalled = replace(CRASHED, last_step_at=STALLED_AT, progress_at=STALLED_AT, stall_limit=60)
+        scene.observer.runs["demo"] = replace(stalled, checkpoints=1, trainer_processes=1)
+
+    async with stage(before=stands) as scene:
+        scene.hear(remediation="restart_stalled_run", worker="")
+        await scene.clock.advance(4)
+        assert scene.actions[TRAINER].restarts == [1]
+        now = scene.clock.now()
+        again = {"step": LAST_STEP + 1, "first_step": LAST_STEP + 1, "progress_at": now + 1}
+        scene.observer.runs["demo"] = replace(
+            CRASHED, **again, last_step_at=now + 1, interruption_start=last_step_at
+        )
+        await scene.clock.advance(40)
+        ((found, seen),) = outcomes(scene)
+        assert found == outcome
+        assert (seen == "it had made a new step before the signal") is (outcome == "not_healed")
+
+
 async def test_the_verification_ends_when_an_operator_stops_the_run(stage: Stage) -> None:
     async with stage(before=gone(TRAINER)) as scene:
         await started(scene, TRAINER)

@@ -130,7 +130,8 @@ def test_a_run_that_stands_still_though_its_server_is_up_is_restarted(scene: Sce
     assert decision.reason == "restart"
     assert decision.target == scene.config.target(TRAINER)
     assert decision.rung == 1
-    assert decision.yields_to_halt
+    assert decision.need is not None
+    assert decision.need.yields_to_halt
 
 
 def test_so_it_is_when_the_alert_has_yet_to_clear(scene: Scene) -> None:
