@@ -171,6 +171,7 @@ Reason = Literal[
     "ambiguous_target",
     "already_restarted",
     "condition_cleared",
+    "contradicted",
     "condition_returned",
     "stall_lasts",
     "root_cause_elsewhere",
@@ -241,6 +242,7 @@ BLOCKING: tuple[Reason, ...] = (
     "at_prompt",
     "suspended",
     "account_limit",
+    "contradicted",
 )
 """Reasons to wait that may last until an operator changes something. The circuit breaker has an
 event of its own."""

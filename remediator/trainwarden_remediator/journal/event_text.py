@@ -64,6 +64,7 @@ _REASONS = {
     "ambiguous_target": "other processes match than expected",
     "already_restarted": "restarted already since the alert started firing",
     "condition_cleared": "the exporter no longer shows the condition",
+    "contradicted": "its alert fires, though the exporter does not show the condition",
     "condition_returned": "the condition has returned; a new alert reports it",
     "stall_lasts": "its alert has ended, and the run makes no progress",
     "root_cause_elsewhere": "the root cause is elsewhere",

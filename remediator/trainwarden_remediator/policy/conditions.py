@@ -46,15 +46,17 @@ def is_down(server: ServerState) -> bool:
 
 
 def is_stalled(run: RunState, now: float, servers: Sequence[ServerState] = ()) -> bool:
-    """Whether a run has made no progress for longer than its stall limit; False once it finished.
+    """Whether a run has made no progress for longer than a limit of it; False once it finished.
 
-    A change of state of one of its `servers` restarts the time: a trainer that waited for a server
-    has its whole limit to continue once the server is back.
+    The restart limit is the lower one where its stacks prove that it hangs in a phase with a limit
+    of its own, such as an evaluation. A change of state of one of its `servers` restarts the time:
+    a trainer that waited for a server has its whole limit to continue once the server is back.
     """
     if run.finished or run.progress_at is None or run.stall_limit is None:
         return False
     changes = (server.since for server in servers if server.since is not None)
-    return now - max(run.progress_at, *changes, 0.0) > run.stall_limit
+    limit = min(run.stall_limit, run.restart_limit or run.stall_limit)
+    return now - max(run.progress_at, *changes, 0.0) > limit
 
 
 def has_moved(run: RunState | None, since: float) -> bool:

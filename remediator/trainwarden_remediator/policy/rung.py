@@ -246,9 +246,7 @@ def _condition_cleared(
         return context.wait("root_cause_elsewhere", target, why)
     # The alert lags behind the exporter (harm 4).
     if not still_holds(context.condition, ill, exporter, context.now):
-        return context.wait(
-            "condition_cleared", target, describe_observed(context.condition, ill, exporter)
-        )
+        return _wait_for_end(context, target, describe_observed(context.condition, ill, exporter))
     # A worker that may finish and exited with status 0 has done its work (harm 12).
     own = ill if ill in target.keys else target.key
     finished_at = context.state.finished.get(own)
@@ -260,6 +258,26 @@ def _condition_cleared(
     ):
         return context.refuse("has_finished", target, "it exited with status 0")
     return None
+
+
+CLEARED_SECONDS = 30.0
+"""How long a critical alert may fire after its condition has ended: 15 s at Prometheus, and the way
+to Alertmanager."""
+
+
+def _wait_for_end(context: DecisionContext, target: Target, observed: str) -> Decision:
+    """A decision to wait for the end of an alert whose condition the exporter does not show.
+
+    A critical alert that fires on contradicts the exporter: an operator must find out which of them
+    is right (harm 22).
+    """
+    cleared = context.wait("condition_cleared", target, observed)
+    contradicted = context.wait("contradicted", target, observed)
+    incident = context.incident
+    lasts = incident.last_decision == contradicted.text
+    lasts = lasts or incident.repeated_for(cleared, context.now) >= CLEARED_SECONDS
+    critical = incident.labels.get("severity") == "critical"
+    return contradicted if critical and lasts else cleared
 
 
 def _failed_since(worker: WorkerState | None, finished_at: float | None) -> bool:

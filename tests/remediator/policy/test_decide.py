@@ -37,6 +37,7 @@ from trainwarden_remediator.model import (
     BreakerState,
     Decision,
     Incident,
+    Need,
     PastAction,
     Reason,
     Verdict,
@@ -55,6 +56,7 @@ from trainwarden_remediator.policy.conditions import still_holds
 from trainwarden_remediator.policy.context import PolicyState
 from trainwarden_remediator.policy.decide import decide
 from trainwarden_remediator.policy.largest_worker import largest
+from trainwarden_remediator.policy.rung import CLEARED_SECONDS
 
 TRAINER = WorkerKey("demo", "trainer")
 OTHER = WorkerKey("second", "trainer")
@@ -120,7 +122,8 @@ def config(tmp_path: Path) -> Config:
 
 def test_a_confirmed_alert_about_a_target_is_acted_upon(config: Config) -> None:
     decision = decide(incident(), state(config), NOW)
-    assert decision == Decision(Verdict.ACT, "restart", config.target(ROLLOUT), attempt=1)
+    target, need = config.target(ROLLOUT), Need(Condition.OVER_MEMORY_LIMIT, ROLLOUT)
+    assert decision == Decision(Verdict.ACT, "restart", target, attempt=1, need=need)
     assert not decision.final
     again = decide(incident(), state(config, actions=(ago(1000),)), NOW)
     assert again.attempt == 2
@@ -186,6 +189,12 @@ SERVER = ServerState(
 DOWN = incident(remediation="restart_inference", alert="TrainingInferenceDown")
 STALLED = incident(remediation="restart_stalled_run", alert="TrainingRunStalled", worker="")
 ENDED = replace(STALLED, resolved=True)
+CLEARED = replace(
+    STALLED,
+    labels={"severity": "critical"},
+    last_decision="wait condition_cleared",
+    last_decided_at=NOW - CLEARED_SECONDS,
+)
 WITHOUT_CHECKPOINT = "refuse no_checkpoint"
 RUN = RunState(
     step=1874,
@@ -232,6 +241,8 @@ def standing(**run: Any) -> Snapshot:
 
 
 STANDING = {"snapshot": standing()}
+MOVED = standing(progress_at=NOW - 300)
+EVALUATING = {"phase": "evaluating", "stall_limit": 3600}
 
 
 def listed(alert: AlertState) -> AlertmanagerState:
@@ -651,6 +662,25 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     ),
     ("condition_cleared", Verdict.WAIT, STALLED, {"snapshot": standing(progress_at=NOW - 300)}),
     ("condition_cleared", Verdict.WAIT, STALLED, {"snapshot": standing(finished=True)}),
+    *(
+        (reason, Verdict.WAIT, replace(CLEARED, **changes), {"snapshot": MOVED})
+        for reason, changes in (
+            ("contradicted", {}),
+            ("contradicted", {"last_decision": "wait contradicted", "last_decided_at": NOW}),
+            ("condition_cleared", {"last_decided_at": NOW - CLEARED_SECONDS + 1}),
+            ("condition_cleared", {"last_decision": "wait cooldown"}),
+            ("condition_cleared", {"labels": {"severity": "warning"}}),
+        )
+    ),
+    # A proved hang in a phase with a limit of its own, and an evaluation that may go on.
+    *(
+        (reason, verdict, STALLED, {"snapshot": standing(**EVALUATING, restart_limit=limit)})
+        for reason, verdict, limit in (
+            ("restart", Verdict.ACT, 120),
+            ("condition_cleared", Verdict.WAIT, 3600),
+            ("condition_cleared", Verdict.WAIT, None),
+        )
+    ),
     ("no_checkpoint", Verdict.REFUSE, STALLED, {"snapshot": standing(checkpoints=0)}),
     (
         "recovery_mismatch",
