@@ -72,8 +72,8 @@ def run(options: argparse.Namespace) -> int:
         elif path in dismissed:
             left = _describe_left(path)
             problems += bool(left)
-            said = f"{_name(path)}: {_HAD_ENDED.get(dismissed[path], 'had ended')}; {DISMISSED}"
-            print("; ".join(filter(None, (said, left))))
+            printed = f"{_name(path)}: {_HAD_ENDED.get(dismissed[path], 'had ended')}; {DISMISSED}"
+            print("; ".join(filter(None, (printed, left))))
         else:
             print(_describe_end(path))
     return min(problems, 1)

@@ -64,7 +64,7 @@ def _command(row: sqlite3.Row) -> str:
 
 
 def _continued(db: sqlite3.Connection, over: sqlite3.Row) -> str:
-    """Returns which incident goes on with one that is over, and what approves it, or ""."""
+    """Returns which incident continues an incident that is over, and what approves it, or ""."""
     own = [one for one in _proposals(db) if one["target"] == over["target"]]
     same = [one for one in own if one["alert"] == over["alert"]]
     now = next(iter(same or own), None)

@@ -342,6 +342,20 @@ CALLING = {
 CALLED = replace(ago(100, ON_CALL), incident=incident().id, kind="notify")
 
 APPROVED = {1: Approval(NOW, NOW - 20, "demo/rollout-0")}
+FIRES_ON: list[tuple[Reason, dict[str, Any]]] = [
+    ("contradicted", {}),
+    ("contradicted", {"last_decision": "wait contradicted", "last_decided_at": NOW}),
+    ("condition_cleared", {"last_decided_at": NOW - CLEARED_SECONDS + 1}),
+    ("condition_cleared", {"last_decision": "wait cooldown"}),
+    ("condition_cleared", {"labels": {"severity": "warning"}}),
+]
+"""While its alert fires, the exporter no longer shows a condition."""
+HANGS_IN_A_PHASE: list[tuple[Reason, Verdict, float | None]] = [
+    ("restart", Verdict.ACT, 120),
+    ("condition_cleared", Verdict.WAIT, 3600),
+    ("condition_cleared", Verdict.WAIT, None),
+]
+"""By the restart limit: a proved hang in a phase, and an evaluation that may go on."""
 CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     ("restart", Verdict.ACT, incident(), {}),
     ("hold", Verdict.ACT, HOLDING, {}),
@@ -664,22 +678,11 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     ("condition_cleared", Verdict.WAIT, STALLED, {"snapshot": standing(finished=True)}),
     *(
         (reason, Verdict.WAIT, replace(CLEARED, **changes), {"snapshot": MOVED})
-        for reason, changes in (
-            ("contradicted", {}),
-            ("contradicted", {"last_decision": "wait contradicted", "last_decided_at": NOW}),
-            ("condition_cleared", {"last_decided_at": NOW - CLEARED_SECONDS + 1}),
-            ("condition_cleared", {"last_decision": "wait cooldown"}),
-            ("condition_cleared", {"labels": {"severity": "warning"}}),
-        )
+        for reason, changes in FIRES_ON
     ),
-    # A proved hang in a phase with a limit of its own, and an evaluation that may go on.
     *(
         (reason, verdict, STALLED, {"snapshot": standing(**EVALUATING, restart_limit=limit)})
-        for reason, verdict, limit in (
-            ("restart", Verdict.ACT, 120),
-            ("condition_cleared", Verdict.WAIT, 3600),
-            ("condition_cleared", Verdict.WAIT, None),
-        )
+        for reason, verdict, limit in HANGS_IN_A_PHASE
     ),
     ("no_checkpoint", Verdict.REFUSE, STALLED, {"snapshot": standing(checkpoints=0)}),
     (
