@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainwarden.autopsy import host
@@ -22,6 +22,7 @@ from trainwarden.autopsy.files import (
 from trainwarden.autopsy.model import LogReading
 from trainwarden.autopsy.own_files import own_files, own_folder
 from trainwarden.autopsy.reading import LogReader
+from trainwarden_exporter.checkpoints.proofs import ProofSnapshot
 from trainwarden_exporter.checkpoints.scanner import CheckpointScanner, CheckpointSnapshot
 from trainwarden_exporter.checkpoints.specs import CheckpointSpec
 from trainwarden_exporter.config import Config
@@ -63,6 +64,7 @@ class CheckpointFinding:
 
     spec: CheckpointSpec
     snapshot: CheckpointSnapshot
+    proofs: ProofSnapshot = field(default_factory=ProofSnapshot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def gather(
     if kernel is not None:
         logs += _of_this_host(kernel, logs)
     ended = bool(announced) and all(one.ended and not one.alive for one in announced)
-    checkpoints, rollouts = _scan_steps(text, unread, _after_end if ended else time.time)
+    checkpoints, rollouts = _scan_steps(text, unread, after_end if ended else time.time)
     return Material(
         folder,
         time.time() if now is None else now,
@@ -312,7 +314,7 @@ def _has_steps(patterns: Sequence[LinePattern], sample: bytes) -> bool:
     return next(compile_patterns(stepping).search(text, 0, len(text)), None) is not None
 
 
-def _after_end() -> float:
+def after_end() -> float:
     """Returns a time at which what an ended run has written counts as settled."""
     return time.time() + _AFTER_END_SECONDS
 

@@ -43,8 +43,18 @@ def as_data(verdict: Verdict) -> dict[str, Any]:
         "last_step": case.last_step,
         "last_progress_at": case.last_progress_at,
         "checkpoint": None
-        if good is None
-        else {"name": good.name.text, "step": step, "completed_at": good.completed_at},
+        if good is None or resume is None
+        else {
+            "name": good.name.text,
+            "step": step,
+            "completed_at": good.completed_at,
+            "state": resume.state,
+        },
+        "damaged_checkpoints": []
+        if resume is None
+        else [
+            {"name": one.step_dir.name.text, "text": str(one.damages[0])} for one in resume.damaged
+        ],
         "loss_finite_until": case.finite_until,
         "recovery": None
         if recovery is None

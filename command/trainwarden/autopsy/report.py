@@ -81,7 +81,9 @@ def _at_a_glance(verdict: Verdict) -> Iterator[str]:
     latest = case.latest
     if latest is not None:
         rows.append(("Last progress", _progress(latest, case)))
-    rows.append(("Last good checkpoint", checkpoint_text(case)))
+    resume = case.resume
+    is_sound = resume is None or resume.checkpoint is None or resume.state == "proved"
+    rows.append((f"Last {'good' if is_sound else 'complete'} checkpoint", checkpoint_text(case)))
     if not case.finished or case.not_finite:
         rows.append(("A resume begins at", resume_text(case)))
     if len(case.attempts) > 1:
@@ -145,6 +147,16 @@ def checkpoint_text(case: Case) -> str:
         step = good.step(offset)
         what = code(good.name.text) + ("" if step is None else f", step {step}")
         parts.append(f"{what}, saved {format_time(good.completed_at)}, {format_size(good.size)}")
+        if resume.state != "proved":
+            parts.append(f"its content is {resume.state}")
+    if resume.damaged:
+        newest, *others = resume.damaged
+        more = f", and so {'are' if others[1:] else 'is'} {plural(len(others), 'other')}"
+        parts.append(
+            f"{'none is sound: ' if good is None else ''}{code(newest.step_dir.name.text)}"
+            f"{'' if good is None else ' after it'} is **damaged**"
+            f" ({text(str(newest.damages[0]))}){more if others else ''}"
+        )
     if (until := resume.finite_until) is not None:
         which = "newer ones are" if good is not None else "none is known; the ones here are"
         parts.append(f"{which} from after step {until}, the last with a finite loss")

@@ -5,18 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainwarden.autopsy.gather import CheckpointFinding
+from trainwarden_exporter.checkpoints.proofs import CheckpointProof, ProofState
 from trainwarden_exporter.step_dirs.completeness import StepDir
 
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """The newest good checkpoint: complete, and not known to be of a loss that is not finite."""
+    """The newest checkpoint that is complete and, as far as known, neither damaged nor diverged."""
 
     checkpoint: StepDir | None
     step: int | None
     """The step from which a resume goes on: that of its record, else of the checkpoint."""
     finite_until: int | None = None
     """The last step with a finite loss, if something newer was saved after it."""
+    state: ProofState = "unproved"
+    """What reading the checkpoint has shown."""
+    damaged: tuple[CheckpointProof, ...] = ()
+    """Newer ones that are damaged, the newest first."""
 
 
 def find_resume_point(found: CheckpointFinding, finite_until: int | None) -> ResumePoint:
@@ -29,11 +34,24 @@ def find_resume_point(found: CheckpointFinding, finite_until: int | None) -> Res
         return finite_until is None or (step is not None and step <= finite_until)
 
     offset, recovery = found.spec.layout.step_offset, found.snapshot.recovery
-    complete = found.snapshot.result.complete
-    good = next((one for one in complete if is_good(one.step(offset))), None)
+    proofs = {(one.step_dir.name, one.step_dir.changed_at): one for one in found.proofs.checkpoints}
+    damaged: list[CheckpointProof] = []
+    good: StepDir | None = None
+    state: ProofState = "unproved"
+    newest = found.snapshot.result.newest
+    left_out = newest is not None and not is_good(newest.step(offset))
+    for one in found.snapshot.result.complete:
+        proof = proofs.get((one.name, one.changed_at))
+        if not is_good(one.step(offset)):
+            continue
+        if proof is not None and proof.state == "damaged":
+            damaged.append(proof)
+            continue
+        good, state = one, "unproved" if proof is None else proof.state
+        break
     step = None if good is None else good.step(offset)
-    left_out = good is not found.snapshot.result.newest
     if recovery is not None and recovery.is_complete:
         left_out = left_out or not is_good(recovery.step)
-        step = recovery.step if is_good(recovery.step) else step
-    return ResumePoint(good, step, finite_until if left_out else None)
+        sound = recovery.step not in [one.step for one in damaged]
+        step = recovery.step if sound and is_good(recovery.step) else step
+    return ResumePoint(good, step, finite_until if left_out else None, state, tuple(damaged))

@@ -17,6 +17,7 @@ from trainwarden.autopsy.announced import AnnouncedWorker, read_announced
 from trainwarden.autopsy.case import Case
 from trainwarden.autopsy.gather import gather
 from trainwarden.autopsy.json_report import as_data
+from trainwarden.autopsy.proving import with_proofs
 from trainwarden.autopsy.report import render
 from trainwarden.autopsy.verdict import Verdict
 from trainwarden.run.announcement import running_pid
@@ -58,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     level = readers.level
     readers.setLevel(logging.ERROR)  # the report names what is odd in the files
     try:
-        verdict = Verdict(Case(gather(options.folder, announced_in=announced_in)))
+        verdict = Verdict(with_proofs(Case(gather(options.folder, announced_in=announced_in))))
     finally:
         readers.setLevel(level)
     if options.json:

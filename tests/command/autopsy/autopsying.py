@@ -8,6 +8,7 @@ from pathlib import Path
 from trainwarden.autopsy.announced import AnnouncedWorker
 from trainwarden.autopsy.case import Case
 from trainwarden.autopsy.gather import gather
+from trainwarden.autopsy.proving import with_proofs
 from trainwarden.autopsy.verdict import Verdict
 
 LATER = 2_000_000_000.0
@@ -28,7 +29,7 @@ def examine(
         read_kernel_log=lambda: None,
         announced_in=announced_in,
     )
-    return Verdict(Case(material))
+    return Verdict(with_proofs(Case(material)))
 
 
 def first_cause(folder: Path) -> str:

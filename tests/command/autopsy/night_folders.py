@@ -27,6 +27,10 @@ def stamp(moment: float, form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:
     return f"{dt.datetime.fromtimestamp(moment, dt.UTC):{form}}"
 
 
+NO_TENSORS = "\3\0\0\0\0\0\0\0{}"
+"""A line that is a whole safetensors file: the length of the header, and the header."""
+
+
 def write(path: Path, lines: Iterable[str], *, changed: float | None = None) -> Path:
     """Writes a log that was last changed at `changed` (Unix seconds)."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,8 +90,9 @@ def inference_down(folder: Path) -> Path:
     base, trial = folder / "outputs/grpo", "root/gsm8k-grpo-full-local/trial0"
     saved, down, end = (at(f"2025-11-12 {clock}") for clock in ("05:04:00", "05:09:12", "18:33:00"))
     entry = base / f"checkpoints/{trial}/default/epoch1epochstep934globalstep1869"
-    for name in ("model.safetensors", "config.json", "tokenizer_config.json"):
+    for name in ("config.json", "tokenizer_config.json"):
         write(entry / name, ["{}"], changed=saved)
+    write(entry / "model.safetensors", [NO_TENSORS], changed=saved)
     record = {"epoch": 1, "epoch_step": 934, "global_step": 1869, "steps_per_epoch": 935}
     info = base / f"checkpoints/{trial}/recover_info"
     write(base / f"checkpoints/{trial}/default/recover_checkpoint/.metadata", ["x"], changed=saved)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import pickle
+import struct
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 
 import pytest
 
 import night_folders as nights
 from autopsying import LATER, examine, first_cause
-from night_folders import areal_line, areal_steps, at, stamp, write
+from night_folders import NO_TENSORS, areal_line, areal_steps, at, stamp, write
 from trainwarden import cli
-from trainwarden.autopsy import gather
+from trainwarden.autopsy import gather, proving
 from trainwarden.autopsy.json_report import as_data
 from trainwarden.autopsy.report import render
 
@@ -233,7 +236,7 @@ def test_a_loss_that_was_nan_in_an_earlier_attempt_rules_out_no_checkpoint(tmp_p
 def test_an_incomplete_checkpoint_is_not_the_one_to_resume_from(tmp_path: Path) -> None:
     for step in (100, 200):
         folder = tmp_path / f"out/checkpoint-{step}"
-        write(folder / "model.safetensors", ["x"])
+        write(folder / "model.safetensors", [NO_TENSORS])
         state = json.dumps({"global_step": step, "max_steps": 1000})
         write(folder / "trainer_state.json", [state if step == 100 else state[:9]])
     write(tmp_path / "out/train.log", ["{'loss': 0.5, 'epoch': 0.1}"] * 3)
@@ -241,6 +244,48 @@ def test_an_incomplete_checkpoint_is_not_the_one_to_resume_from(tmp_path: Path) 
     assert data["framework"] == "trl"
     assert data["resume_step"] == 101
     assert "`checkpoint-200` after it is **incomplete**" in render(examine(tmp_path))
+
+
+def weights(path: Path, last: float) -> None:
+    """A checkpoint that is one safetensors file, with so many numbers that NaN is looked for."""
+    values = array("f", [0.5] * 2000 + [last]).tobytes()
+    header = {"w": {"dtype": "F32", "shape": [2001], "data_offsets": [0, len(values)]}}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + values)
+    moment = 1e9 + int("".join(filter(str.isdecimal, path.stem)))
+    os.utime(path, (moment, moment))
+
+
+def test_a_checkpoint_of_weights_that_are_nan_is_not_good(tmp_path: Path) -> None:
+    """Without a log, only the content shows it, of more checkpoints than are read at first."""
+    for step in range(10, 200, 10):
+        weights(tmp_path / f"ckpt_{step}.safetensors", math.nan if step > 80 else 2.0)
+    verdict = examine(tmp_path)
+    data, shown = as_data(verdict), render(verdict)
+    assert (data["checkpoint"]["name"], data["resume_step"]) == ("ckpt_80.safetensors", 81)
+    assert data["checkpoint"]["state"] == "proved"
+    assert len(data["damaged_checkpoints"]) == 11
+    assert "| **Last good checkpoint** | `ckpt_80.safetensors`, step 80" in shown
+    assert "`ckpt_190.safetensors` after it is **damaged** (w has numbers that are not" in shown
+    assert "and so are 10 others" in shown
+    assert "| **A resume begins at** | step 81" in shown
+
+
+def test_without_a_sound_checkpoint_a_resume_begins_at_the_beginning(tmp_path: Path) -> None:
+    weights(tmp_path / "ckpt_10.safetensors", math.nan)
+    shown = render(examine(tmp_path))
+    assert "checkpoint** | none is sound: `ckpt_10.safetensors` is **damaged**" in shown
+    assert "| **A resume begins at** | the beginning" in shown
+
+
+def test_a_checkpoint_that_was_not_read_is_not_called_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proving, "PROOF_SECONDS", 0.0)
+    weights(tmp_path / "ckpt_10.safetensors", 1.0)
+    shown = render(examine(tmp_path))
+    assert "| **Last complete checkpoint** | `ckpt_10.safetensors`, step 10" in shown
+    assert "its content is unproved" in shown
 
 
 def test_checkpoints_in_folders_of_the_same_name_are_all_read(tmp_path: Path) -> None:

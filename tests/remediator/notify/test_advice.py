@@ -105,7 +105,7 @@ def test_an_alert_that_nobody_handles_has_the_commands_of_its_run(tmp_path: Path
     assert "trainwarden stop" not in advised(tmp_path, unhandled(), **ended)
 
 
-def test_a_start_of_a_finished_run_is_not_proposed(tmp_path: Path) -> None:
+def test_no_message_asks_for_a_start_of_a_finished_run(tmp_path: Path) -> None:
     ended: dict[str, Any] = {"state": "finished", "ended_at": NOW - 1, "exits": ((7, 1, 0),)}
     text = advised(tmp_path, unhandled("TrainingCheckpointDamaged"), **ended)
     assert text == "Its run has finished: nobody needs to start it again."
