@@ -34,6 +34,7 @@ def shifted(state: RunProgress, seconds: float) -> RunProgress:
         phase_began_at=moment(state.phase_began_at),
         last_sign_at=moment(state.last_sign_at),
         interrupted_at=state.interrupted_at + seconds,
+        lines=state.lines.shifted(seconds),
         counts=tuple(
             replace(
                 one,

@@ -43,6 +43,11 @@ def resolve_count(
     `trainer_start` (Unix seconds): when the newest process of the trainer started; None if not yet
     known, 0 if nothing shows it. `error_at`: time of the last error in its log; None if unknown.
     """
+    lines, seen = state.lines.resolve(event)
+    state = replace(state, lines=lines)
+    if not isinstance(seen, StepReported):
+        return state, seen
+    event = seen
     if event.total_of == "other":
         state, moves = with_highest(state, event)
         return state, Moved(event.timestamp) if moves else None

@@ -27,6 +27,10 @@ class StepReported:
     """Duration of the step, if the source reports it."""
     total_of: Literal["run", "bar", "epoch", "line", "other"] = "run"
     """What `total` counts; see `LinePattern`."""
+    form: str = ""
+    """The form of the line, of a pattern that text may match by chance."""
+    epoch: int | None = None
+    """The epoch in the same line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.logs.events import LineEvent
@@ -24,6 +24,7 @@ MAX_NAME = 100
 MAX_STEP = 2**53
 """Larger numbers are not exact as a Prometheus sample, and count as no step."""
 
+_NUMBERS = re.compile(r"[\d.,:+-]*\d")
 _SPAN = re.compile(
     r"\s*(\d+(?:\.\d+)?)\s*(d|h|min|m|ms|s|us|µs)(?![a-z])", re.ASCII | re.IGNORECASE
 )
@@ -69,6 +70,8 @@ def _line_events(event: LineEvent, pattern: LinePattern, *, dated: bool) -> Iter
             total=total,
             seconds=seconds,
             total_of=pattern.total_of,
+            form=_form(event.groups),
+            epoch=parse_count(event.groups.get("epoch")),
         )
     elif total is not None:
         yield TotalAnnounced(total, timestamp)
@@ -85,6 +88,15 @@ def _line_events(event: LineEvent, pattern: LinePattern, *, dated: bool) -> Iter
         yield RunFinished(timestamp)
     elif pattern.phase is not None and (step is None or pattern.phase is not Phase.TRAINING):
         yield PhaseBegan(pattern.phase, timestamp)
+
+
+def _form(groups: Mapping[str, str]) -> str:
+    """Returns what lines of one kind have in common: the text around the step, without numbers."""
+    if "key" not in groups:
+        return ""
+    total = "/" if "total" in groups else ""
+    around = f"{groups.get('writer', '')}{groups['key']}{total} {groups.get('after', '')}"
+    return " ".join(_NUMBERS.sub("0", around).split())[:MAX_NAME]
 
 
 def is_value_name(name: str) -> bool:

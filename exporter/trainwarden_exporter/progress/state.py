@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.progress.events import ResumePoints, StepReported
+from trainwarden_exporter.progress.step_lines import StepLines
 from trainwarden_exporter.progress.step_timing import ProgressSign, StepMark, StepTiming
 
 HEARTBEAT = "heartbeat"
@@ -335,6 +336,8 @@ class RunProgress:
     """Total in lines such as `step 121/300`."""
     counts: tuple[Count, ...] = ()
     """What the logs count, the last one to move last."""
+    lines: StepLines = field(default_factory=StepLines)
+    """The form of the lines in which it logs its steps."""
     epochs_seen: bool = False
     """Whether the run has ever reported an epoch."""
     evaluations_seen: bool = False
