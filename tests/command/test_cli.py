@@ -324,7 +324,8 @@ def test_status_takes_ten_lines_at_most(
     shown["problems"] = [
         {"tone": "bad", "text": f"trouble {number}", "who_acts": "You, now"} for number in range(4)
     ]
-    shown["remediator"]["firing"] = [ALERT] * 30
+    others = [ALERT | {"run": f"r{number}"} for number in range(29)]
+    shown["remediator"]["firing"] = [ALERT, *others]
     shown["remediator"]["holds"] = [{"run": "", "worker": "", "text": "held by root"}]
     cli.main(["status", "--exporter", exporter])
     lines = capsys.readouterr().out.splitlines()

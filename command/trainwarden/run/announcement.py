@@ -82,6 +82,11 @@ class Announcement:
         """Notes for how long the command had printed nothing when its stop was requested."""
         self.content["silent_before_stop"] = seconds
 
+    def record_dismissal(self) -> None:
+        """Records that nobody is to be called for the end of the command, as `dismiss` does."""
+        self.content.update(state="stopped", dismissed=self.content["state"])
+        self.save()
+
     def record_own_restart(self) -> None:
         """Records that this program starts the command again, without a request."""
         restarts = [

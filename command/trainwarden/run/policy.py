@@ -22,6 +22,8 @@ IGNORED_STEPS = 3
 """Steps after such a signal with which the command has ignored it; one or two end what it began."""
 STEADY_SECONDS = 600.0
 """A command that ran for this long did not fail because of its last start."""
+AT_ONCE_SECONDS = 10.0
+"""A user still looks at the terminal so soon after a start; imports have failed by then."""
 CLOCK_ERROR_SECONDS = 0.1
 _TIMEOUT_OPTIONS = ("kill-after=", "signal=", "foreground", "preserve-status", "verbose")
 MAX_FAILURES = 5
@@ -90,6 +92,14 @@ def end_state(status: int, *, stopped: bool, finishes: bool) -> str:
     if stopped:
         return "stopped"
     return "finished" if status == 0 and finishes else "failed"
+
+
+def failed_at_once(lasted: float, status: int, shown: bytes) -> bool:
+    """Returns whether a command has failed in its first seconds, before any step.
+
+    So ends a mistyped one: who sits before the terminal has seen it, and is not to be called.
+    """
+    return lasted < AT_ONCE_SECONDS and os.WIFEXITED(status) and not _read_counts(shown)
 
 
 def is_time_over(argv: Sequence[str], lasted: float, status: int) -> bool:

@@ -69,6 +69,11 @@ class Streams:
             return False
 
     @property
+    def is_watched(self) -> bool:
+        """Whether a user has started it in a terminal, and sees there what it prints."""
+        return self.is_foreground and any(map(_is_terminal, (STDOUT, STDERR)))
+
+    @property
     def is_raw(self) -> bool:
         """Whether the user's terminal takes what is written as it is: no ends of lines."""
         return self._saved_modes is not None

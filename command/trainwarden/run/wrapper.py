@@ -24,6 +24,7 @@ from trainwarden.run.policy import (
     describe_prospect,
     describe_restart,
     end_state,
+    failed_at_once,
     is_time_over,
     waits_for_remediator,
 )
@@ -302,6 +303,10 @@ class Wrapper:
             self._retry_until = time.monotonic() + RETRY_SECONDS
         else:
             self._status = status
+            first = state == "failed" and self._announcement.content["starts"] == 1
+            seen = first and policy != ON_FAILURE and self._streams.is_watched
+            if seen and failed_at_once(lasted, status, self._log.tail):
+                self._announcement.record_dismissal()
 
     def _handle_lost_launcher(self) -> None:
         """Without the launcher nobody learns how the command ends, and nobody can restart it."""

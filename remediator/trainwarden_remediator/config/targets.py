@@ -148,6 +148,11 @@ class Target(Budget):
         return True
 
     @property
+    def why_ended(self) -> str:
+        """Why it cannot be restarted, if so."""
+        return ""
+
+    @property
     def has_finished(self) -> bool:
         """Whether its command announces that it has done its work."""
         return False
@@ -174,6 +179,10 @@ class AnnouncedTarget(Target):
     @property
     def can_be_restarted(self) -> bool:
         return not self.announced.wrapper_ended
+
+    @property
+    def why_ended(self) -> str:
+        return self.announced.why_ended
 
     @property
     def has_finished(self) -> bool:

@@ -16,7 +16,7 @@ from trainwarden_exporter.runtime.formatting import format_duration, format_time
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.runtime.responsibility import LABEL, who_acts
 from trainwarden_remediator.config.notifications import URGENT, NotificationEvent
-from trainwarden_remediator.config.restart_methods.run import START_YOURSELF, WRAPPER_ENDED
+from trainwarden_remediator.config.restart_methods.run import START_YOURSELF, start_in
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.evidence_text import FaultFacts
@@ -234,12 +234,15 @@ def without_values(full: Message) -> Message:
 
 def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> MessageItem:
     event = notification.event
-    what = redact(_what(event))
-    start = notification.fault.start if notification.notification_event == "blocked" else ""
-    if 0 < len(start) <= VALUE_LENGTH:  # a part of it must not be typed
-        what = what.replace(START_YOURSELF, "")
-    else:
+    what = _what(event)
+    named, typed = start_in(str(event.facts.get("detail") or ""))
+    start = (
+        notification.fault.start or typed if notification.notification_event == "blocked" else ""
+    )
+    if not 0 < len(start) <= VALUE_LENGTH:  # a part of it must not be typed
         start = ""
+    if named:
+        what = what.replace(named, "" if start else START_YOURSELF)
     fault = notification.fault
     if event.alert.startswith(ABOUT_DISK):  # its cause is the disk, and no end of a process
         fault = replace(fault, cause="", error=fault.disk_error)
@@ -247,7 +250,7 @@ def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> Messa
         LABEL: _who_acts(notification, holds),
         "Alert": event.alert,
         "Worker": event_text.worker_name(event),
-        "What": what,
+        "What": redact(what),
         "What to do": _without_cut_command(redact(notification.advice)),
         "Cause": fault.cause,
         "Last error": fault.error or event.facts.get("last_error", ""),
@@ -313,7 +316,7 @@ def _title(notification: Notification) -> str:
         return WAITS_TITLE
     if notification.event.facts.get("reason") == "managed_elsewhere":
         gone = notification.event.alert == WORKER_GONE
-        ended = WRAPPER_ENDED in notification.event.facts.get("detail", "")
+        ended, _ = start_in(notification.event.facts.get("detail", ""))
         return ENDED_TITLE if gone and ended else NOT_RESTARTED_TITLE
     if notification.event.facts.get("halted"):
         return HALTED_TITLE

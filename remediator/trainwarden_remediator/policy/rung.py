@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config.playbooks import Condition
-from trainwarden_remediator.config.restart_methods.run import WRAPPER_ENDED
 from trainwarden_remediator.config.targets import GPUS, Budget, Target
 from trainwarden_remediator.model import (
     NEEDS_OPERATOR,
@@ -117,7 +116,7 @@ def decide_target(context: DecisionContext, target: Target) -> Decision:
         return context.refuse("has_finished", target, "it exited with status 0")
     # Nothing else matters: whatever it waits for, it could not be restarted afterwards.
     if not target.can_be_restarted:
-        return context.wait("managed_elsewhere", target, WRAPPER_ENDED)
+        return context.wait("managed_elsewhere", target, target.why_ended)
     # The breaker stays open until an operator resets it (harm 7).
     if state.breaker.opened_at is not None:
         return context.wait("breaker_open", target)

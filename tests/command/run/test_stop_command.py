@@ -15,8 +15,9 @@ from trainwarden import cli
 from trainwarden.autopsy import announced
 from trainwarden.commands import status
 from trainwarden.commands.stop import DISMISSED
-from trainwarden.run.announcement import running_pid
+from trainwarden.run.announcement import end_of, running_pid
 from trainwarden.run.claim import next_name
+from trainwarden.run.policy import failed_at_once
 from trainwarden.run.process_tree import find_processes
 from trainwarden.stack import load_script
 from trainwarden_exporter.processes.announcements import read_announcements
@@ -182,3 +183,35 @@ def test_a_damaged_announcement_names_no_running_process(tmp_path: Path, content
     path = tmp_path / "r@trainer.json"
     path.write_text(content)
     assert running_pid(path) == 0
+
+
+@pytest.mark.parametrize(
+    ("script", "state"),
+    [
+        ("exit 2", "stopped"),
+        ("echo step 3; exit 2", "failed"),
+        ("kill -9 $$", "failed"),
+    ],
+)
+def test_who_sees_a_command_fail_at_once_in_the_terminal_is_not_called(
+    runs: Runs, script: str, state: str
+) -> None:
+    """Its announcement keeps the end it had. After a step, or a kill, somebody is called."""
+    session = runs.in_terminal("sh", "-c", script)
+    session.wait()
+    announced = runs.announced()
+    assert (announced["state"], end_of(announced)) == (state, "failed")
+    assert b"nobody starts it again" in session.output
+
+
+@pytest.mark.parametrize("options", [("--detach",), ("--restart", "on-failure")])
+def test_what_fails_at_once_and_is_started_again_remains_failed(
+    runs: Runs, options: tuple[str, ...]
+) -> None:
+    runs.in_terminal("sh", "-c", "exit 2", options=("--name", "r", *options))
+    assert "dismissed" not in runs.wait_until(state="failed")
+
+
+def test_only_the_first_seconds_of_a_run_are_watched() -> None:
+    assert failed_at_once(9.9, 2 << 8, b"usage: train.py")
+    assert not failed_at_once(10.0, 2 << 8, b"usage: train.py")

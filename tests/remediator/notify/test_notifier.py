@@ -20,7 +20,7 @@ from tests.remediator.stage import Scene, Stage, going_on
 
 from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_remediator.config.notifications import NotifySettings, Receiver
-from trainwarden_remediator.config.restart_methods.run import WRAPPER_ENDED
+from trainwarden_remediator.config.restart_methods.run import WRAPPER_ENDED, RunTarget
 from trainwarden_remediator.exceptions import JournalError, NotDeliveredError
 from trainwarden_remediator.journal.approvals import approve
 from trainwarden_remediator.journal.database import open_database
@@ -672,6 +672,25 @@ async def test_a_command_that_nobody_starts_again_is_reported_with_its_error_and
     assert (item["last_error"], item["log"]) == ("DataWorkerError: no shard 7", "/runs/fg.log")
     assert item.get("start_again") == typed
     assert ("COMMAND" in item["what"]) == (typed is None)
+
+
+@pytest.mark.parametrize(
+    ("command", "typed"), [("cd /w && trainwarden run -- a", True), ("a" * 601, False), ("", False)]
+)
+async def test_the_command_is_named_without_evidence(
+    journal: Journal, clock: FakeClock, calling: Calling, command: str, *, typed: bool
+) -> None:
+    """Two decisions at once: the sources of the evidence were still busy with the first."""
+    post = FakePost()
+    method = RunTarget(run="demo/rollout-0", socket=Path("/s"), owner=0, start_command=command)
+    async with calling(journal, post, receivers()):
+        ended = Decision(Verdict.WAIT, "managed_elsewhere", detail=method.why_ended)
+        decide(journal, ended, alertname=WORKER_GONE)
+        await clock.advance(BLOCKED_SECONDS + 20)
+    assert post.titles() == ["a command has failed and nobody starts it again, operator needed"]
+    (item,) = post.sent[0][1]["items"]
+    assert item.get("start_again") == (command if typed else None)
+    assert ("type `" in item["what"]) == ("COMMAND" in item["what"]) == (not typed)
 
 
 async def test_a_wait_that_ends_automatically_or_in_time_is_not_reported(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,10 +14,10 @@ from trainwarden_exporter.processes.procfs import Identity, read_process
 from trainwarden_remediator.config.restart_methods.base import RestartMethod
 
 START_YOURSELF = ": type `trainwarden run --detach -- COMMAND`"
-WRAPPER_ENDED = (
-    f"its `trainwarden run` has ended, so that nobody can start it again{START_YOURSELF}"
-)
-"""Why a worker is not restarted; the exporter's page shows it."""
+_ENDED = "its `trainwarden run` has ended, so that nobody can start it again"
+WRAPPER_ENDED = f"{_ENDED}{START_YOURSELF}"
+"""Why a worker is not restarted, where its command is not known; the exporter's page shows it."""
+_START = re.compile(r": type `([^`]+)`$")
 RESTARTS_ITSELF = (
     "its `trainwarden run --restart on-failure` starts it again after a failure; the remediator"
     " restarts it only if it hangs or exceeds a limit"
@@ -41,12 +42,31 @@ class RunTarget(RestartMethod):
     """Whether the command has ended with exit status 0, which is the end of the run."""
     failure: str = ""
     """How the command failed, as its `trainwarden run` announces it; empty unless it has."""
+    start_command: str = ""
+    """What an operator types to start it again; "" if not known."""
     grace: Seconds = 30
     """Seconds between SIGTERM and SIGKILL."""
 
     @property
     def summary(self) -> str:
         return f"trainwarden run, {self.run}"
+
+    @property
+    def why_ended(self) -> str:
+        """Why it is not restarted once its `trainwarden run` has ended."""
+        start = self.start_command
+        return f"{_ENDED}: type `{start}`" if start and "`" not in start else WRAPPER_ENDED
+
+
+def start_in(why: str) -> tuple[str, str]:
+    """Returns the end of such a reason, which names a command, and that command; "" if not known.
+
+    The end is "" in any other reason.
+    """
+    found = _START.search(why) if why.startswith(_ENDED) else None
+    if found is None:
+        return "", ""
+    return found[0], found[1] if found[0] != START_YOURSELF else ""
 
 
 def run_methods(announced: AnnouncedRuns) -> Mapping[WorkerKey, RunTarget]:
@@ -58,6 +78,7 @@ def run_methods(announced: AnnouncedRuns) -> Mapping[WorkerKey, RunTarget]:
             owner=one.uid,
             wrapper=one.announcement.wrapper,
             wrapper_ended=has_ended(one.announcement.wrapper),
+            start_command=one.announcement.start_command,
             finished=one.announcement.state == "finished",
             failure=one.announcement.failure,
         )
