@@ -36,7 +36,7 @@ def refuse_other_configuration(
     refusal = context.refuse("config_differs", budget, detail)
     if waiting is None or incident.last_decision == refusal.text:
         return refusal
-    lasting = incident.repeated_for(waiting, context.now) >= DIFFERING_SECONDS
+    lasting = incident.repeated_for(waiting, context.now) >= SETTLING_SECONDS
     return refusal if lasting else waiting
 
 
@@ -51,9 +51,13 @@ def _watches_others(exporter: ExporterState, setup: Setup, run: str) -> bool:
     return exporter.workers_hash not in (None, setup.workers_hash)
 
 
+SETTLING_SECONDS = 90.0
+"""How long the exporter may have loaded other workers before the operator is notified: runs of
+`trainwarden run` come and go, and on a loaded host it is scraped late."""
+
 DIFFERING_SECONDS = 10.0
-"""How long the exporter may show another state before the operator is notified: a process or a run
-that starts or ends shows up at different moments in two observations."""
+"""The same of other processes: one that starts or ends shows up at different moments in two
+observations."""
 
 
 def refuse_other_processes(

@@ -29,7 +29,7 @@ async def test_a_narrowed_match_counts_though_only_the_exporter_was_reloaded(box
 async def test_while_the_exporter_uses_an_older_file_no_worker_is_restarted(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agreement, "DIFFERING_SECONDS", 0.0)
+    monkeypatch.setattr(agreement, "SETTLING_SECONDS", 0.0)
     own = box.start_worker()
     async with running(box, engine=True) as (client, remediator):
         stranger = box.start_worker("another")

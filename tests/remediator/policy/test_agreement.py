@@ -45,3 +45,16 @@ def test_other_workers_of_the_exporter_stop_only_what_depends_on_them(
     )
     known = replace(known, setup=replace(known.setup, run_hashes={"demo": 5}))
     assert decide(about, known, NOW).text == expected
+
+
+@pytest.mark.parametrize(("ago", "expected"), [(89, "wait observation"), (90, "refuse config")])
+def test_runs_that_come_and_go_on_a_loaded_host_are_no_reason_to_call(
+    tmp_path: Path, ago: float, expected: str
+) -> None:
+    waited = incident(last_decision="wait observation_failed", last_decided_at=NOW - ago)
+    seen: Snapshot = snapshot()
+    assert seen.exporter is not None
+    exporter = replace(seen.exporter, workers_hash=1, run_hashes={"demo": 6.0})
+    known = state(make_config(tmp_path, *WORKERS), snapshot=replace(seen, exporter=exporter))
+    known = replace(known, setup=replace(known.setup, run_hashes={"demo": 5}))
+    assert decide(waited, known, NOW).text.startswith(expected)

@@ -51,7 +51,7 @@ from trainwarden_remediator.observation.model import (
     WorkerState,
 )
 from trainwarden_remediator.observation.snapshot import AlertmanagerState, Snapshot
-from trainwarden_remediator.policy.agreement import DIFFERING_SECONDS
+from trainwarden_remediator.policy.agreement import SETTLING_SECONDS
 from trainwarden_remediator.policy.conditions import still_holds
 from trainwarden_remediator.policy.context import PolicyState
 from trainwarden_remediator.policy.decide import decide
@@ -311,7 +311,7 @@ def test_a_run_that_begins_is_no_reason_to_reload(tmp_path: Path) -> None:
     known = state(make_config(tmp_path, *WORKERS), snapshot=other_workers())
     soon = decide(incident(), known, NOW)
     assert (soon.text, "reload" in soon.detail) == ("wait observation_failed", False)
-    waited = incident(last_decision=soon.text, last_decided_at=NOW - DIFFERING_SECONDS)
+    waited = incident(last_decision=soon.text, last_decided_at=NOW - SETTLING_SECONDS)
     assert "has loaded other workers" in decide(waited, known, NOW).detail
 
 
@@ -459,7 +459,7 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     (
         "config_differs",
         Verdict.REFUSE,
-        incident(last_decision="wait observation_failed", last_decided_at=NOW - 10),
+        incident(last_decision="wait observation_failed", last_decided_at=NOW - 90),
         {"snapshot": other_workers()},
     ),
     (
