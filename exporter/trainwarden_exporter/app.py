@@ -196,6 +196,7 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
             ),
             state_folder=config.state_folder,
             movement=stacks.movement,
+            script_end=stacks.script_end,
             servers=inference.signs,
         ),
         HeartbeatsCollector(heartbeats),

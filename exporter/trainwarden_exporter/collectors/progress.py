@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.processes.matching import WorkerKey, WorkerLiveness
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.processes.stacks.endings import ScriptEnd
 from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.progress.attempts import AttemptLog
 from trainwarden_exporter.progress.beats import SOURCE as BEAT
@@ -39,6 +40,7 @@ from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.progress.tracker import ProgressTracker, ReadProgress
 from trainwarden_exporter.runtime.account_access import reading_for
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller, BackgroundPollers
+from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.runtime.safe_open import file_status
 from trainwarden_exporter.scrape.collector import Collector, Family, Sample
 from trainwarden_exporter.step_dirs.locations import InstanceFinder
@@ -71,6 +73,9 @@ OwnerSource = Callable[[Identity], str | None]
 
 MovementSource = Callable[[str, float | None], Movement]
 """What the processes of a run do since its last sign of progress."""
+
+EndSource = Callable[[str, float | None], ScriptEnd | None]
+"""How the script of a run is over since its last sign of progress; None if it may go on."""
 
 ServerSource = Callable[[str, float | None], ServerSigns]
 """What the inference servers of a run show since its last sign of progress."""
@@ -107,6 +112,7 @@ class ProgressCollector(Collector):
         holds: HoldPollers | None = None,
         state_folder: Path | None = None,
         movement: MovementSource = lambda _run, _silence: Movement.UNKNOWN,
+        script_end: EndSource = lambda _run, _silence: None,
         servers: ServerSource = lambda _run, _silence: ServerSigns(),
         interval: float = INTERVAL,
         clock: Callable[[], float] = time.monotonic,
@@ -124,7 +130,8 @@ class ProgressCollector(Collector):
         self._run_of = run_of
         self.holds = HoldPollers({}) if holds is None else holds
         self._attempts = AttemptLog(state_folder)
-        self._movement = movement
+        self._sampled_movement = movement
+        self._script_end = script_end
         self._servers = servers
         self._clock = clock
         self._saved: _Saved | None = None
@@ -193,7 +200,8 @@ class ProgressCollector(Collector):
         states = self._tracker.states()
         for spec, state in states:
             movement = self._movement(spec.run, state.last_sign_at)
-            yield from progress_samples(spec, state, movement)
+            waits = redact(self._tracker.unended(spec.run))
+            yield from progress_samples(spec, state, movement, waits)
         saved = self._save(states)
         for spec, _ in states:
             if (spent := saved.get(spec.run)) is not None:
@@ -245,6 +253,9 @@ class ProgressCollector(Collector):
             if spec.run in saves_in_progress:
                 self._tracker.record_saving(spec.run, saves_in_progress[spec.run])
             self._update_trainer(spec, liveness)
+            silence = self._tracker.state(spec.run).last_sign_at
+            if (end := self._script_end(spec.run, silence)) is not None:
+                self._tracker.record_script_end(spec.run, end)
         # After the start of the trainer: checkpoints from before say less.
         for run, records in _most_records(self._complete_checkpoints()):
             self._tracker.record_checkpoints(run, records)
@@ -277,6 +288,11 @@ class ProgressCollector(Collector):
             movement=movement,
             unserved_since=servers.down_since,
         )
+
+    def _movement(self, run: str, silence: float | None) -> Movement:
+        """Returns what the processes do; a script that an error has ended makes no step either."""
+        failed = self._script_end(run, silence) and self._tracker.has_error_since(run, silence)
+        return Movement.STUCK if failed else self._sampled_movement(run, silence)
 
     def _update_trainer(
         self, spec: ProgressSpec, liveness: Mapping[WorkerKey, WorkerLiveness]

@@ -15,6 +15,7 @@ from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.processes.config import RunWorkers
 from trainwarden_exporter.processes.matching import ProcessTree, WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.processes.stacks.endings import ScriptEnd, script_end
 from trainwarden_exporter.processes.stacks.members import find_members
 from trainwarden_exporter.processes.stacks.model import Activity, Diagnosis, Movement, Stacks
 from trainwarden_exporter.processes.stacks.py_spy import read_stacks
@@ -194,6 +195,13 @@ class StacksCollector(Collector):
         if report.diagnosis.confirmed:
             return Movement.STUCK
         return Movement.MOVING if report.has_moved(self._now()) else Movement.UNKNOWN
+
+    def script_end(self, run: str, silence: float | None) -> ScriptEnd | None:
+        """Returns how the script of `run` is over since its last sign of progress, `silence`."""
+        report = self._current(run)
+        if report is None or report.silence != silence:
+            return None
+        return script_end(report.diagnosis)
 
     def collect(self) -> Iterable[Family]:
         if not self._watched:

@@ -55,6 +55,11 @@ LOST = _counter(
     "Repeated steps that the newest proved checkpoint contained: the run resumed from another one.",
 )
 FINISHED = _gauge("finished", "1 when the run has completed.")
+UNENDED = _gauge(
+    "unended_info",
+    "1 with what the processes of a completed run wait for, which have not ended.",
+    "waits",
+)
 SOURCE_STEP = _gauge(
     "source_step", "Last step reported by the source, regardless of age.", "source"
 )
@@ -78,9 +83,14 @@ METRICS = _table.metrics
 
 
 def progress_samples(
-    spec: ProgressSpec, state: RunProgress, movement: Movement
+    spec: ProgressSpec, state: RunProgress, movement: Movement, waits: str = ""
 ) -> Iterator[Sample]:
-    """Yields the samples of one run; `movement` is what its processes do since its last sign."""
+    """Yields the samples of one run; `movement` is what its processes do since its last sign.
+
+    `waits`: what the processes that outlive its script wait for, or "".
+    """
+    if state.finished and waits:
+        yield UNENDED, (spec.run, waits), 1
     for metric, more, value in _samples(spec, state, movement):
         yield metric, (spec.run, *more), value
 

@@ -11,6 +11,7 @@ from threading import Lock
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.processes.absence import RunSigns
+from trainwarden_exporter.processes.stacks.endings import EndKind, ScriptEnd
 from trainwarden_exporter.progress.beats import SOURCE as BEAT
 from trainwarden_exporter.progress.beats import Beat, events_from_beat
 from trainwarden_exporter.progress.continuation import (
@@ -72,6 +73,8 @@ class RunStates:
         """Time and pattern of the last fatal line of each run."""
         self._errors: dict[str, float] = {}
         """Time of the last line in a trainer's log that reports any error."""
+        self.unended: dict[str, str] = {}
+        """What the processes of each run waited for when its script was found to be over."""
         self._save_intervals: dict[str, int] = {}
         self._exact: dict[str, frozenset[type[ProgressEvent]]] = {}
         """What each run reports itself, so that nothing else is believed about it."""
@@ -155,6 +158,19 @@ class RunStates:
         if finished and not state.finished:
             self.record(run, RunFinished(self._now()))
 
+    def record_script_end(self, run: str, end: ScriptEnd) -> None:
+        """Ends a run whose script is over, without an error, at its last sign of progress."""
+        state = self.states.get(run, RunProgress())
+        last = state.last_sign_at
+        if end.kind is not EndKind.LEFT or not state.steps or state.finished or last is None:
+            return
+        if not self.has_error_since(run, last):
+            self.unended[run] = end.waits
+            self.record(run, RunFinished(last))
+
+    def has_error_since(self, run: str, silence: float | None) -> bool:
+        return silence is not None and self._errors.get(run, 0.0) >= silence
+
     def record_save_interval(self, run: str, steps: int | None) -> None:
         if steps is not None:
             self._save_intervals[run] = steps
@@ -221,6 +237,7 @@ class RunStates:
         if set_by := self.times.follow_clock():
             self.states = {run: shifted(state, set_by) for run, state in self.states.items()}
             self._saving = {run: since + set_by for run, since in self._saving.items()}
+            self._errors = {run: at + set_by for run, at in self._errors.items()}
             self._watched_since += set_by
 
     def record_looks(self, looks: Mapping[str, RunLook]) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.processes.absence import RunSigns
+from trainwarden_exporter.processes.stacks.endings import ScriptEnd
 from trainwarden_exporter.progress.beats import Beat
 from trainwarden_exporter.progress.events import (
     Interrupted,
@@ -118,6 +119,18 @@ class ProgressTracker:
     def record_trainer(self, run: str, started: float | None, *, finished: bool) -> None:
         """Records the start of the trainer's oldest process, or that all trainers have finished."""
         self._shared.record_trainer(run, started, finished=finished)
+
+    def record_script_end(self, run: str, end: ScriptEnd) -> None:
+        """Records that the script of a run is over though a process of it lives."""
+        self._shared.record_script_end(run, end)
+
+    def has_error_since(self, run: str, silence: float | None) -> bool:
+        """Whether a log of its trainer has reported an error since its last sign of progress."""
+        return self._shared.has_error_since(run, silence)
+
+    def unended(self, run: str) -> str:
+        """Returns what the processes of a run whose script is over wait for, or ""."""
+        return self._shared.unended.get(run, "")
 
     def record_trainer_restart(self, run: str, started: float) -> None:
         """Records the start of the newest process of several trainers."""

@@ -15,6 +15,7 @@ from trainwarden_exporter.processes.matching import Matcher
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.engine.state_loader import budget_window
 from trainwarden_remediator.exceptions import JournalError, ObservationError
+from trainwarden_remediator.observation.model import RunState
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,10 @@ PRUNE_SECONDS = 600.0
 
 RUNS_SECONDS = 30.0
 """Seconds between two observations of the runs."""
+
+UNENDED_SECONDS = 300.0
+"""Seconds after which a process of a finished run that has not ended is reported: a last save, or
+the flush of a tracker, may take minutes."""
 
 VERIFY_SECONDS = 3600.0
 """Seconds between two reads of the whole journal."""
@@ -77,6 +82,7 @@ class Maintenance:
         # At the start: runs that finished before are not reported again. From then on a run may
         # also begin and finish between two observations.
         known: set[str] | None = None
+        unended: dict[str, float] = {}
         while True:
             receivers = self._context.setup.config.notify.receivers
             if any("finished" in receiver.events for receiver in receivers):
@@ -85,13 +91,26 @@ class Maintenance:
                     finished = {name for name, run in exporter.runs.items() if run.finished}
                     known = finished if known is None else known - (exporter.runs.keys() - finished)
                     for name in sorted(finished - known):
-                        run = exporter.runs[name]
-                        steps = {"step": run.step, "total": run.total_steps}
-                        await asyncio.to_thread(
-                            self._journal.record_event, "run_finished", run=name, **steps
-                        )
+                        await self._record_finished(name, exporter.runs[name])
                         known.add(name)
+                        unended[name] = self._clock.monotonic()
+                    for name, since in list(unended.items()):
+                        run = exporter.runs.get(name)
+                        if run is None or not (run.finished and run.trainer_processes):
+                            del unended[name]
+                        elif self._clock.monotonic() - since >= UNENDED_SECONDS:
+                            waits = run.unended or "what its processes wait for is not known"
+                            await self._record_finished(name, run, unended=waits)
+                            del unended[name]
             await self._clock.sleep(RUNS_SECONDS)
+
+    async def _record_finished(self, name: str, run: RunState, **facts: str) -> None:
+        """Records that a run has finished, or, with `unended`, that its processes live on."""
+        facts |= {"run": name}
+        record = self._journal.record_event
+        await asyncio.to_thread(
+            record, "run_finished", step=run.step, total=run.total_steps, **facts
+        )
 
     async def _verify(self) -> None:
         while True:

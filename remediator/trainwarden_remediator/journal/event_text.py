@@ -202,15 +202,20 @@ def describe(event: Event) -> str:
     return _FIXED_TEXTS.get(event.kind) or json.dumps(facts)
 
 
-def _describe_finish(step: float | None, total: float | None) -> str:
+def _describe_finish(facts: dict[str, Any]) -> str:
+    step, total = facts.get("step"), facts.get("total")
     at = "" if step is None else f" at step {step:,.0f}"
     of = "" if step is None or total is None else f" of {total:,.0f}"
-    return f"the run {describe_finish(step, total)}{at}{of}"
+    finish = f"the run {describe_finish(step, total)}{at}{of}"
+    if not (waits := facts.get("unended")):
+        return finish
+    ends = f"`trainwarden stop {facts['run']}` ends it, and frees its GPUs"
+    return f"{finish}, and its process does not end: {waits}; {ends}"
 
 
 def _describe_change(kind: str, facts: dict[str, Any]) -> str:
     if kind == "run_finished":
-        return _describe_finish(facts.get("step"), facts.get("total"))
+        return _describe_finish(facts)
     if kind == "not_sent":
         waiting = plural(facts["pending"], "notification")
         return f"not sent to {facts['receiver']}: {facts['error']}; {waiting} pending"

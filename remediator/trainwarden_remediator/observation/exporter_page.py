@@ -235,6 +235,7 @@ def _run(page: _Page, run: str) -> RunState:
         phase=page.active_label("training_phase", "phase", run=run),
         trainer_processes=page.maybe("run_trainer_processes", run=run),
         finished=bool(training("finished")),
+        unended=page.active_label("training_unended_info", "waits", run=run),
         resume_step=training("resume_step"),
         first_step=training("first_step_after_resume"),
         step_spacing=training("step_spacing"),

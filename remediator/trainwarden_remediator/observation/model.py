@@ -86,6 +86,8 @@ class RunState:
     trainer_processes: float | None = None
     """Number of processes of its trainer."""
     finished: bool = False
+    unended: str = ""
+    """What the processes of a finished run wait for, which have not ended; empty if unknown."""
     resume_step: float | None = None
     """The step from which the run last resumed."""
     first_step: float | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,12 @@ from tests.remediator.samples import make_setup
 from tests.waiting import DEADLINE_SECONDS
 
 from trainwarden_remediator.engine.context import EngineContext
-from trainwarden_remediator.engine.maintenance import PRUNE_SECONDS, RUNS_SECONDS, Maintenance
+from trainwarden_remediator.engine.maintenance import (
+    PRUNE_SECONDS,
+    RUNS_SECONDS,
+    UNENDED_SECONDS,
+    Maintenance,
+)
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.event_text import describe
 from trainwarden_remediator.journal.journal import Journal
@@ -105,6 +111,50 @@ async def test_a_run_that_is_seen_to_finish_is_recorded_once_if_a_receiver_wants
     assert _finished(journal) == recorded
     texts = [describe(one) for one in journal.newest_events(100) if one.run == "short"]
     assert texts == ["the run has ended early at step 59 of 1,000"] * ("short" in recorded)
+
+
+@pytest.mark.parametrize(
+    ("run", "waits"),
+    [
+        (RunState(trainer_processes=1, unended="it waits for a thread"), "it waits for a thread"),
+        (RunState(trainer_processes=1), "what its processes wait for is not known"),
+        (RunState(trainer_processes=0), ""),
+    ],
+)
+async def test_a_finished_run_whose_process_does_not_end_is_reported_once(
+    tmp_path: Path, journal: Journal, clock: FakeClock, run: RunState, waits: str
+) -> None:
+    receiver = {"name": "ops", "kind": "json", "url": "http://127.0.0.1:1/"}
+    observer = FakeObserver(runs={"demo": run})
+    maintenance = Maintenance(
+        EngineContext(
+            setup=make_setup(tmp_path, notify={"receivers": [receiver]}),
+            journal=journal,
+            observer=observer,
+            clock=clock,
+            tracker=BlindKin(),
+            thread_factory=InlineThread,
+        )
+    )
+    running = asyncio.create_task(maintenance.run())
+    await clock.settle()
+    await clock.advance(RUNS_SECONDS)
+    observer.runs["demo"] = replace(run, finished=True, step=50)
+    wanted = ["demo"] * (2 if waits else 1)
+    async with asyncio.timeout(DEADLINE_SECONDS):  # each is recorded by a thread
+        while _finished(journal) != wanted:
+            await clock.advance(RUNS_SECONDS)
+    for _ in range(2 * round(UNENDED_SECONDS / RUNS_SECONDS)):
+        await clock.advance(RUNS_SECONDS)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    found = [one for one in journal.newest_events(100) if one.kind == "run_finished"]
+    texts = [describe(one) for one in found]
+    ends = "`trainwarden stop demo` ends it, and frees its GPUs"
+    text = f"the run has finished at step 50, and its process does not end: {waits}; {ends}"
+    assert texts == [text, "the run has finished at step 50"][0 if waits else 1 :]
+    if waits:
+        assert found[0].at - found[1].at >= UNENDED_SECONDS
 
 
 def _finished(journal: Journal) -> list[str]:

@@ -195,6 +195,7 @@ CLEARED = replace(
     last_decision="wait condition_cleared",
     last_decided_at=NOW - CLEARED_SECONDS,
 )
+CONTRADICTED = replace(CLEARED, last_decision="wait contradicted", last_decided_at=NOW)
 WITHOUT_CHECKPOINT = "refuse no_checkpoint"
 RUN = RunState(
     step=1874,
@@ -242,7 +243,7 @@ def standing(**run: Any) -> Snapshot:
 
 STANDING = {"snapshot": standing()}
 MOVED = standing(progress_at=NOW - 300)
-EVALUATING = {"phase": "evaluating", "stall_limit": 3600}
+EVALUATING: dict[str, Any] = {"phase": "evaluating", "stall_limit": 3600}
 
 
 def listed(alert: AlertState) -> AlertmanagerState:
@@ -342,20 +343,6 @@ CALLING = {
 CALLED = replace(ago(100, ON_CALL), incident=incident().id, kind="notify")
 
 APPROVED = {1: Approval(NOW, NOW - 20, "demo/rollout-0")}
-FIRES_ON: list[tuple[Reason, dict[str, Any]]] = [
-    ("contradicted", {}),
-    ("contradicted", {"last_decision": "wait contradicted", "last_decided_at": NOW}),
-    ("condition_cleared", {"last_decided_at": NOW - CLEARED_SECONDS + 1}),
-    ("condition_cleared", {"last_decision": "wait cooldown"}),
-    ("condition_cleared", {"labels": {"severity": "warning"}}),
-]
-"""While its alert fires, the exporter no longer shows a condition."""
-HANGS_IN_A_PHASE: list[tuple[Reason, Verdict, float | None]] = [
-    ("restart", Verdict.ACT, 120),
-    ("condition_cleared", Verdict.WAIT, 3600),
-    ("condition_cleared", Verdict.WAIT, None),
-]
-"""By the restart limit: a proved hang in a phase, and an evaluation that may go on."""
 CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     ("restart", Verdict.ACT, incident(), {}),
     ("hold", Verdict.ACT, HOLDING, {}),
@@ -676,13 +663,21 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     ),
     ("condition_cleared", Verdict.WAIT, STALLED, {"snapshot": standing(progress_at=NOW - 300)}),
     ("condition_cleared", Verdict.WAIT, STALLED, {"snapshot": standing(finished=True)}),
+    ("contradicted", Verdict.WAIT, CLEARED, {"snapshot": MOVED}),
+    ("contradicted", Verdict.WAIT, CONTRADICTED, {"snapshot": MOVED}),
     *(
-        (reason, Verdict.WAIT, replace(CLEARED, **changes), {"snapshot": MOVED})
-        for reason, changes in FIRES_ON
+        ("condition_cleared", Verdict.WAIT, one, {"snapshot": MOVED})
+        for one in (
+            replace(CLEARED, last_decided_at=NOW - CLEARED_SECONDS + 1),
+            replace(CLEARED, last_decision="wait cooldown"),
+            replace(CLEARED, labels={"severity": "warning"}),
+        )
     ),
+    # A proved hang in a phase with a limit of its own, and an evaluation that may go on.
+    ("restart", Verdict.ACT, STALLED, {"snapshot": standing(**EVALUATING, restart_limit=120)}),
     *(
-        (reason, verdict, STALLED, {"snapshot": standing(**EVALUATING, restart_limit=limit)})
-        for reason, verdict, limit in HANGS_IN_A_PHASE
+        ("condition_cleared", Verdict.WAIT, STALLED, {"snapshot": standing(**EVALUATING | one)})
+        for one in ({"restart_limit": 3600}, {"restart_limit": None})
     ),
     ("no_checkpoint", Verdict.REFUSE, STALLED, {"snapshot": standing(checkpoints=0)}),
     (
