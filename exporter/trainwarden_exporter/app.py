@@ -158,11 +158,14 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
         trees=lambda: workers.trees,
         silence=lambda run: read_suspicious_silence(tracker, specs_by_run[run], time.time()),
     )
-    inference = InferenceCollector(config.runs, logged_update=tracker.updating_since)
+    gpu = GpuCollector(config.gpu, config.runs, nvml=nvml, xid_watcher=watch, table=table)
+    inference = InferenceCollector(
+        config.runs, logged_update=tracker.updating_since, uses_gpu=gpu.is_computing
+    )
     return (
         HostCollector(config.host),
         workers,
-        GpuCollector(config.gpu, config.runs, nvml=nvml, xid_watcher=watch, table=table),
+        gpu,
         XidCollector(watch),
         disk,
         ContainersCollector(

@@ -14,6 +14,7 @@ REASONS = (
     "paused",
     "sleeping",
     "updating_weights",
+    "busy",
     "refused",
     "unreachable",
     "timeout",
@@ -28,6 +29,7 @@ REASON_WORDS = words(
     ("paused", style.CALM),
     ("sleeping", "light-blue"),
     ("updating weights", "purple"),
+    ("busy", "blue"),
     ("refused", style.CRITICAL),
     ("unreachable", style.CRITICAL),
     ("timeout", "orange"),
@@ -46,9 +48,10 @@ def server_states(braces: str, width: int, height: int = 5) -> Timeline:
     return Timeline(
         title="Inference servers",
         about=(
-            "How each server was. Good: ok, or paused, sleeping or updating weights as the run "
-            "wants it. Refused, unreachable or engine dead is down after 10 s, timeouts and error "
-            "statuses after a minute; hung is up and gets nothing done. All these are restarted."
+            "How each server was. Good: ok, busy with a request, or paused, sleeping or updating "
+            "weights as the run wants it. Refused, unreachable or engine dead is down after 10 s, "
+            "timeouts and error statuses after a minute; hung is up and gets nothing done. All "
+            "these are restarted."
         ),
         queries=[
             Query(

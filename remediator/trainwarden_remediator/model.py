@@ -181,6 +181,7 @@ Reason = Literal[
     "at_prompt",
     "suspended",
     "moving",
+    "at_work",
     "account_limit",
     "saving",
     # look
@@ -241,6 +242,7 @@ BLOCKING: tuple[Reason, ...] = (
     "disk_unusable",
     "at_prompt",
     "suspended",
+    "at_work",
     "account_limit",
     "contradicted",
 )
@@ -252,7 +254,7 @@ def is_unattended(last_decision: str) -> bool:
     """Whether no action follows a decision (its text) until an operator changes something."""
     verdict, _, reason = last_decision.partition(" ")
     consents = {"observe_mode", "approval_void", "awaiting_operator", "held", "breaker_open"}
-    elsewhere = {"managed_elsewhere", "at_prompt", "suspended"}
+    elsewhere = {"managed_elsewhere", "at_prompt", "suspended", "at_work"}
     return verdict == "refuse" or reason in NEEDS_OPERATOR | consents | elsewhere
 
 

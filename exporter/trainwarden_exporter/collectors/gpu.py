@@ -27,6 +27,9 @@ from trainwarden_exporter.scrape.collector import Collector, Family
 
 log = logging.getLogger(__name__)
 
+WORK_SHARE = 0.05
+"""Share of the time for which a worker that computes executes kernels at least."""
+
 
 class GpuCollector(Collector):
     """Observes the GPUs through the driver and their users through /proc.
@@ -69,6 +72,7 @@ class GpuCollector(Collector):
         self._problems = GpuProblems()
         self._reported_orphans: Mapping[Identity, Holder] = {}
         self._state = "absent"
+        self._computing: frozenset[WorkerKey] = frozenset()
         self._root = root
         self._sys = sys
 
@@ -101,8 +105,17 @@ class GpuCollector(Collector):
                 if metric == metrics.WORKER_MEMORY
             ]
         )
+        self._computing = frozenset(
+            WorkerKey(*labels[:2])
+            for metric, labels, ratio in samples
+            if metric == metrics.WORKER_UTILIZATION and ratio > WORK_SHARE
+        )
         problems = self._problems.samples(samples, shared=self._config.shared)
         return self.families((*samples, *problems))
+
+    def is_computing(self, worker: WorkerKey) -> bool:
+        """Whether `worker` executed kernels at the last scrape."""
+        return worker in self._computing
 
     def _pids_to_refresh(self) -> frozenset[int]:
         """Returns the pids whose details are exported."""

@@ -6,6 +6,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -20,6 +21,7 @@ from trainwarden_exporter.inference.prober import Prober
 from trainwarden_exporter.inference.process_activity import ProcessActivity
 from trainwarden_exporter.inference.server_discovery import InferenceRun, ServerDiscovery
 from trainwarden_exporter.inference.target import ServerHealth, ServerTarget
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.progress.run_time_evidence import ServerSigns
 from trainwarden_exporter.scrape.collector import Collector, Family
 
@@ -34,6 +36,10 @@ LoggedUpdate = Callable[[str], float | None]
 None without one. Must not block."""
 
 
+GpuUse = Callable[[WorkerKey], bool]
+"""Whether a worker executes kernels on a GPU. Must not block."""
+
+
 class InferenceCollector(Collector):
     """Exports the latest probe results; the probes run in a thread of their own."""
 
@@ -41,11 +47,16 @@ class InferenceCollector(Collector):
     metrics = metrics.METRICS
 
     def __init__(
-        self, runs: Sequence[InferenceRun], *, logged_update: LoggedUpdate = lambda _: None
+        self,
+        runs: Sequence[InferenceRun],
+        *,
+        logged_update: LoggedUpdate = lambda _: None,
+        uses_gpu: GpuUse = lambda _: False,
+        discovery: ServerDiscovery | None = None,
     ) -> None:
         self._any = any(run.inference for run in runs)
-        self._discovery = ServerDiscovery(runs)
-        self._prober_factory = _ProberFactory(self._discovery, logged_update)
+        self._discovery = discovery or ServerDiscovery(runs)
+        self._prober_factory = _ProberFactory(self._discovery, logged_update, uses_gpu)
         self._probes = ProbeLoop(self._prober_factory.build)
 
     def take_over_from(self, predecessor: Self) -> None:
@@ -58,6 +69,7 @@ class InferenceCollector(Collector):
         prober_factory = predecessor._prober_factory
         prober_factory.discovery = self._discovery
         prober_factory.logged_update = self._prober_factory.logged_update
+        prober_factory.uses_gpu = self._prober_factory.uses_gpu
         self._prober_factory = prober_factory
 
     def signs(self, run: str, silence: float | None) -> ServerSigns:
@@ -112,9 +124,12 @@ def server_signs(servers: Sequence[ServerHealth], silence: float | None, now: fl
 class _ProberFactory:
     """Builds probers; its dependencies may change at a reload."""
 
-    def __init__(self, discovery: ServerDiscovery, logged_update: LoggedUpdate) -> None:
+    def __init__(
+        self, discovery: ServerDiscovery, logged_update: LoggedUpdate, uses_gpu: GpuUse
+    ) -> None:
         self.discovery = discovery
         self.logged_update = logged_update
+        self.uses_gpu = uses_gpu
         self._key_files: dict[Path, KeyFile] = {}
 
     def read_keys(self, targets: Iterable[ServerTarget]) -> None:
@@ -154,7 +169,9 @@ class _ProberFactory:
         return self.discovery.process(target)
 
     def _activity(self, target: ServerTarget) -> ProcessActivity | None:
-        return self.discovery.activity(target)
+        activity = self.discovery.activity(target)
+        worker = WorkerKey(target.run, target.config.worker or "")
+        return activity and replace(activity, uses_gpu=self.uses_gpu(worker))
 
     def _logged_update(self, run: str) -> float | None:
         return self.logged_update(run)

@@ -153,6 +153,11 @@ class ServerConfig(Section):
     pause_limit: Seconds = 600.0
     """Maximum duration of a pause or weight update; beyond it an alert fires."""
 
+    busy_limit: Seconds = 3600.0
+    """For `generic` with a worker: maximum time without an answer while its processes work (5 % of
+    a CPU, a GPU, or storage); until then the server is up and `busy`. Beyond it an alert fires, and
+    the server is not restarted."""
+
     deep_probe: DeepProbeConfig = DeepProbeConfig()
     """One-token completions."""
 

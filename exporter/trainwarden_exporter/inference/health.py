@@ -36,6 +36,8 @@ _TIMEOUT_WINDOW = 8
 _MIN_TIMEOUTS = 4
 _MAX_BACKOFF_FACTOR = 4
 _GRACE_FACTOR = 2
+_BUSY_GAP_SECONDS = 60.0
+"""Seconds for which work counts: it may pause between two parts of a request."""
 
 
 def assess_health(
@@ -106,9 +108,10 @@ def _after_refusal(
 def _after_failure(
     result: ProbeResult, state: HealthState, now: float, limits: HealthLimits
 ) -> HealthState:
-    timeouts = (*state.timeouts, result.liveness is Liveness.SILENT)[-_TIMEOUT_WINDOW:]
+    silent = result.liveness is Liveness.SILENT
+    timeouts = (*state.timeouts, silent and not result.at_work)[-_TIMEOUT_WINDOW:]
     state = replace(
-        state,
+        _after_silence(result, state, now) if silent else _answered(state),
         timeouts=timeouts,
         failures=state.failures + 1,
         idle_failures=state.idle_failures + 1 if result.idle else 0,
@@ -121,11 +124,36 @@ def _after_failure(
     # The kernel proves what a silence only suggests: load keeps a process busy.
     if result.stopped or state.idle_failures >= limits.failures:
         return replace(state, reason=HealthReason.HUNG)
-    if state.reason is HealthReason.HUNG and result.liveness is Liveness.SILENT:
+    if _is_busy(state, now):
+        if state.failures < limits.failures and state.reason is not HealthReason.BUSY:
+            return state
+        since = now if state.silent_since is None else state.silent_since
+        return replace(state, reason=HealthReason.BUSY, overdue=now - since > limits.busy_limit)
+    if state.reason is HealthReason.HUNG and silent:
         return state
     if state.failures >= limits.failures or _is_intermittent(state):
         return replace(state, reason=_FAILURE_REASONS[result.liveness])
     return state
+
+
+def _after_silence(result: ProbeResult, state: HealthState, now: float) -> HealthState:
+    return replace(
+        state,
+        silent_since=now if state.silent_since is None else state.silent_since,
+        at_work_at=now if result.at_work else state.at_work_at,
+        last_progress_at=now if result.at_work else state.last_progress_at,
+        overdue=False,
+    )
+
+
+def _answered(state: HealthState) -> HealthState:
+    """Ends a silence."""
+    return replace(state, silent_since=None, at_work_at=None, overdue=False)
+
+
+def _is_busy(state: HealthState, now: float) -> bool:
+    """Whether it is silent, and has worked just now."""
+    return state.at_work_at is not None and now - state.at_work_at <= _BUSY_GAP_SECONDS
 
 
 def _is_intermittent(state: HealthState) -> bool:
@@ -140,7 +168,7 @@ def _after_success(
 ) -> HealthAssessment:
     timeouts = (*state.timeouts, False)[-_TIMEOUT_WINDOW:] if any(state.timeouts) else ()
     state = _update_activity(
-        result, replace(state, failures=0, idle_failures=0, timeouts=timeouts), now
+        result, replace(_answered(state), failures=0, idle_failures=0, timeouts=timeouts), now
     )
     stats = result.stats
     idle_reason = _idle_reason(result, state, limits, worked=state.last_progress_at == now)

@@ -28,6 +28,9 @@ class HealthReason(StrEnum):
     HUNG = "hung"
     """The server answers but does no work; or it does not answer, and its processes are stopped or
     use no CPU."""
+    BUSY = "busy"
+    """The server does not answer, and its processes work: it answers one request after the other,
+    and this one takes long. Beyond its limit it is not up."""
     STARTING = "starting"
     PAUSED = "paused"
     SLEEPING = "sleeping"
@@ -37,6 +40,7 @@ class HealthReason(StrEnum):
 UP = frozenset(
     {
         HealthReason.OK,
+        HealthReason.BUSY,
         HealthReason.PAUSED,
         HealthReason.SLEEPING,
         HealthReason.UPDATING_WEIGHTS,
@@ -54,6 +58,8 @@ class HealthLimits:
     failures: int = 3
     start_grace: float = 600.0
     pause_limit: float = 600.0
+    busy_limit: float = 3600.0
+    """Time without an answer for which a server that works is up."""
     stall: float = 15.0
     """Time without work, despite requests, before a completion is requested."""
     stall_limit: float = 300.0
@@ -97,6 +103,8 @@ class ProbeResult:
     """Whether one of the server's processes is stopped (SIGSTOP)."""
     idle: bool = False
     """Whether the server's processes used no CPU during an unanswered probe."""
+    at_work: bool = False
+    """Whether they worked during it, and the server cannot answer while it works."""
     logged_update: float | None = None
     """Duration in seconds of a weight update in progress according to the run's log."""
 
@@ -126,7 +134,13 @@ class HealthState:
     idle_failures: int = 0
     """Consecutive unanswered rounds in which the server's processes used no CPU."""
     timeouts: tuple[bool, ...] = ()
-    """For each recent round, whether it timed out."""
+    """For each recent round, whether it timed out while the server did not work."""
+    silent_since: float | None = None
+    """Time of the first of the consecutive unanswered rounds."""
+    at_work_at: float | None = None
+    """Time of the last of them in which the server worked."""
+    overdue: bool = False
+    """Whether it is busy beyond its limit."""
     activity_marks: Mapping[str, ActivityMark] = field(default_factory=dict)
     """By rank, like the counters."""
     loop_lost_at: float | None = None
@@ -162,4 +176,4 @@ class HealthAssessment:
 
     @property
     def up(self) -> bool | None:
-        return None if self.reason is None else self.reason in UP
+        return None if self.reason is None else self.reason in UP and not self.state.overdue

@@ -86,14 +86,24 @@ def server_samples(target: ServerTarget, health: ServerHealth | None) -> Iterato
     if health.reason is not None:
         for reason in HealthReason:
             yield REASON, (*labels, reason.value), reason is health.reason
-        if health.reason is not HealthReason.OK:
-            reason_labels = (*worker_labels, health.reason.value)
+        if (cause := not_ready_reason(health)) is not None:
+            reason_labels = (*worker_labels, cause.value)
             yield NOT_READY_SINCE, reason_labels, health.reason_timestamp
-            if (limit := not_ready_limit(health.reason, target.limits)) is not None:
+            if (limit := not_ready_limit(cause, target.limits)) is not None:
                 yield NOT_READY_LIMIT, reason_labels, limit
     for metric, value in (*_probe_values(health), *_stats_values(health)):
         if value is not None and math.isfinite(value):
             yield metric, labels, value
+
+
+def not_ready_reason(health: ServerHealth) -> HealthReason | None:
+    """Returns the reason why a server is not ready; None if it is ready, or not known.
+
+    A busy server is ready; beyond its limit it has the alert of a server that does not answer.
+    """
+    if health.reason is HealthReason.BUSY:
+        return HealthReason.TIMEOUT if health.state.overdue else None
+    return None if health.reason is HealthReason.OK else health.reason
 
 
 def not_ready_limit(reason: HealthReason, limits: HealthLimits) -> float | None:

@@ -125,7 +125,7 @@ class Prober:
             self._rare_stats = EngineStats()
             self._completion_result = None
             self._rare_due = 0.0
-        self._assess(liveness, responses["liveness"], stats, timestamp, activity)
+        self._assess(liveness, responses["liveness"], stats, timestamp, (activity, began))
 
     async def _send_liveness(self, send: Send) -> HttpResponse:
         """Requests the liveness; does not wait for the answer of a stopped process."""
@@ -211,13 +211,18 @@ class Prober:
         response: HttpResponse,
         stats: EngineStats,
         timestamp: float,
-        activity_before: ProcessActivity | None,
+        look_before: tuple[ProcessActivity | None, float],
     ) -> None:
         before, now = self.health, self._clock()
         update_started = self._weight_update_started(self.target.run)
         completion, self._completion_probe = self._completion_probe, None
-        silent = liveness is Liveness.SILENT
-        activity = self._activity(self.target) if silent else None
+        activity = self._activity(self.target) if liveness is Liveness.SILENT else None
+        activity_before, began = look_before
+        at_work = idle = False
+        if activity is not None and activity_before is not None:
+            worked = activity.has_worked_since(activity_before, now - began)
+            at_work = worked and not self._engine.answers_while_busy
+            idle = not at_work and activity.is_idle_since(activity_before)
         assessment = assess_health(
             ProbeResult(
                 liveness,
@@ -226,9 +231,8 @@ class Prober:
                 completion=completion,
                 completion_pending=self._completion_task is not None,
                 stopped=activity is not None and activity.stopped,
-                idle=activity is not None
-                and activity_before is not None
-                and activity.is_idle_since(activity_before),
+                idle=idle,
+                at_work=at_work,
                 logged_update=None if update_started is None else self._now() - update_started,
             ),
             self._state,

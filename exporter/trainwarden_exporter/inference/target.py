@@ -43,6 +43,7 @@ class ServerTarget:
             failures=self.config.failures,
             start_grace=self.config.start_grace,
             pause_limit=self.config.pause_limit,
+            busy_limit=self.config.busy_limit,
             probes_completions=deep.enabled is not False,
             # At most one completion at a time: it must time out before the next is due.
             completion_interval=max(deep.interval, deep.timeout),

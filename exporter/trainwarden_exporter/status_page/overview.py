@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from trainwarden_exporter.inference.health_model import HealthReason
 from trainwarden_exporter.runtime.formatting import format_size
 from trainwarden_exporter.status_page.disks import DiskView
 from trainwarden_exporter.status_page.fragments import ago, quiet, state
@@ -119,7 +120,8 @@ def _servers(runs: Iterable[RunView]) -> Iterator[Line]:
     up = sum(server.up for server in servers)
     wrong = [f"{one.name} {one.reason.replace('_', ' ')}" for one in servers if not one.up]
     queued = sum(server.waiting or 0 for server in servers)
-    more = ", ".join(_first(wrong)) or f"{queued:,.0f} queued"
+    busy = [f"{one.name} busy" for one in servers if one.up and one.reason == HealthReason.BUSY]
+    more = ", ".join(_first([*wrong, *busy])) or f"{queued:,.0f} queued"
     yield "Inference", worst(one.tone for one in servers), f"{up} of {len(servers)} up", more
 
 

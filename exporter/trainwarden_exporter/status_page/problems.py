@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from trainwarden_exporter.inference.health_model import HealthReason
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import dismissal
 from trainwarden_exporter.runtime.formatting import format_duration, format_room, format_size
@@ -157,6 +158,8 @@ def _standstill(run: RunView) -> str:
         clause += f", though it saved {format_duration(round(saved))} ago"
     if server := _waited_for(run):
         return f"{clause}: it waits for its inference server {server}, which is starting"
+    if server := next((one.name for one in run.servers if one.reason == HealthReason.BUSY), ""):
+        return f"{clause}: its inference server {server} is busy with a request"
     if run.waits:
         return f"{clause}: {run.waits}"
     if run.phase == "waiting_for_rollouts":
@@ -173,6 +176,8 @@ def _waited_for(run: RunView) -> str:
 def _server(run: RunView, server: ServerView) -> str:
     reason = server.reason.replace("_", " ")
     state = f"is {reason}" if server.tone == "warn" else f"is down ({reason or 'no reason known'})"
+    if reason == HealthReason.BUSY:
+        state = "works and has not answered"
     since = "" if server.since is None else f" for {format_duration(round(server.since))}"
     return f"inference server {server.name} of {run.name} {state}{since}"
 

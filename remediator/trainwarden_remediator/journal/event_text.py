@@ -72,6 +72,7 @@ _REASONS = {
     "disk_unusable": "the disk is not usable for a restart",
     "at_prompt": "it waits for you at a prompt, and is left alone",
     "suspended": "a process of it is stopped, and it is left alone",
+    "at_work": "its inference server works, though it does not answer, and is left alone",
     "moving": "its processes are awake: it may evaluate, or have caught the error",
     "account_limit": "too many restarts of the runs of its account: waiting",
     "saving": "a checkpoint is being written: waiting",

@@ -33,6 +33,9 @@ DOWN = frozenset({"refused", "timeout", "status", "engine_dead", "hung"})
 """Reasons why a server is not up that a restart can heal. A server that starts, pauses, sleeps or
 loads new weights is at work; for all other reasons the cause is unknown."""
 
+BUSY = "busy"
+"""The reason of a server that works and does not answer meanwhile."""
+
 EMERGENCY_BRAKE_STREAK = 10
 """So many emergency brakes of a worker in a row are a pattern."""
 
@@ -43,6 +46,11 @@ EMERGENCY_BRAKE_SECONDS = 300.0
 def is_down(server: ServerState) -> bool:
     """Whether an inference server is down for a reason that a restart can heal."""
     return not server.up and server.reason in DOWN
+
+
+def is_overdue(server: ServerState) -> bool:
+    """Whether a server works and has not answered for longer than it may."""
+    return not server.up and server.reason == BUSY
 
 
 def is_stalled(run: RunState, now: float, servers: Sequence[ServerState] = ()) -> bool:
@@ -73,6 +81,8 @@ def find_root_cause(run: str, exporter: ExporterState, now: float) -> str:
             continue
         if not server.up:
             return f"its inference server {server.name} is not up ({server.reason})"
+        if server.reason == BUSY:
+            return f"its inference server {server.name} is busy with a request"
         if server.failures > 0:
             return f"its inference server {server.name} did not complete a token"
     return ""

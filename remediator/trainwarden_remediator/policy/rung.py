@@ -32,6 +32,8 @@ from trainwarden_remediator.policy.budgets import budget_exhausted, count_attemp
 from trainwarden_remediator.policy.conditions import (
     describe_observed,
     find_root_cause,
+    is_down,
+    is_overdue,
     missing_observation,
     still_holds,
 )
@@ -243,6 +245,10 @@ def _condition_cleared(
     stalled = context.condition is Condition.NO_PROGRESS
     if stalled and (why := find_root_cause(target.run, exporter, context.now)):
         return context.wait("root_cause_elsewhere", target, why)
+    # A restart would break the request that it works on.
+    servers = exporter.servers_of(ill) if context.condition is Condition.INFERENCE_DOWN else ()
+    if any(map(is_overdue, servers)) and not any(map(is_down, servers)):
+        return context.wait("at_work", target)
     # The alert lags behind the exporter (harm 4).
     if not still_holds(context.condition, ill, exporter, context.now):
         return _wait_for_end(context, target, describe_observed(context.condition, ill, exporter))

@@ -27,6 +27,7 @@ _BLOCKING_REASONS = {
     "disk_unusable": "A disk was unusable",
     "at_prompt": "The run waited for an operator at a prompt",
     "suspended": "An operator had stopped a process of it",
+    "at_work": "Its inference server was at work on a request",
     "held_by_alert": "Another alert blocked restarts",
     "no_checkpoint": "There was no complete checkpoint to resume from",
     "recovery_mismatch": "The recovery record did not match the checkpoint",

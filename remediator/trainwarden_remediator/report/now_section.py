@@ -10,6 +10,7 @@ from trainwarden_exporter.runtime.responsibility import LABEL
 from trainwarden_remediator.journal.evidence_text import describe_exit
 from trainwarden_remediator.observation.model import RunState
 from trainwarden_remediator.policy.alert_handling import AlertView
+from trainwarden_remediator.policy.conditions import BUSY
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.host_now import HostNow, first_to_act, stands_still
 from trainwarden_remediator.report.incident import ReportStyle
@@ -65,6 +66,8 @@ def _runs(current: CurrentState, style: ReportStyle, now: float) -> Iterator[str
             if not server.up:
                 why = f" ({text(server.reason.replace('_', ' '))})" if server.reason else ""
                 yield f"**Inference server {code(server.name)} of {code(run_name)} is down**{why}."
+            elif server.reason == BUSY:
+                yield f"Inference server {code(server.name)} of {code(run_name)} is busy."
 
 
 def _own_restarts(announced: AnnouncedRuns, style: ReportStyle) -> Iterator[str]:

@@ -25,6 +25,7 @@ from trainwarden_exporter.gpu.model import NO_GPU, GpuKey
 from trainwarden_exporter.gpu.nvml_library import Nvml
 from trainwarden_exporter.gpu.xid_watcher import XidWatcher
 from trainwarden_exporter.processes.config import RunWorkers
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.scrape.validation import validated
 
 if TYPE_CHECKING:
@@ -274,6 +275,7 @@ class TestWorkers:
             one = Process(pid=10, memory=GIB, sm=40, sample_time_us=sampled)
             watched.box.change_gpu(0, processes=[one])
             assert ("worker_gpu_utilization_ratio" in watched.collect()) is shown
+            assert watched.collector.is_computing(WorkerKey("demo", "trainer")) is shown
 
 
 class TestOrphans:

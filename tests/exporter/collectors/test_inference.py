@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import threading
 import time
@@ -16,9 +17,12 @@ from fake_engines import FakeSglang, FakeVllm
 from fake_serving import FakeServer, end_all_others
 from trainwarden_exporter.collectors.inference import InferenceCollector, server_signs
 from trainwarden_exporter.exceptions import CollectError, NoData
-from trainwarden_exporter.inference.health_model import HealthReason, HealthState
+from trainwarden_exporter.inference.health_model import HealthReason, HealthState, ProcessInfo
 from trainwarden_exporter.inference.probe_loop import ProbeLoop
-from trainwarden_exporter.inference.target import ServerHealth
+from trainwarden_exporter.inference.process_activity import ProcessActivity
+from trainwarden_exporter.inference.server_discovery import ServerDiscovery
+from trainwarden_exporter.inference.target import ServerHealth, ServerTarget
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.progress.run_time_evidence import ServerSigns
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.scrape.collector import Family
@@ -286,6 +290,48 @@ def test_a_log_that_tells_of_an_update_excuses_a_server(
     reported = None
     wait_until(lambda: values(collector)["v", "reason", "ok"] == 1)
     assert not away(collector)
+
+
+class OwnServer(ServerDiscovery):
+    """Knows a process that uses no CPU."""
+
+    def process(self, target: ServerTarget) -> ProcessInfo:
+        return ProcessInfo(1000.0, age=7200.0)
+
+    def activity(self, target: ServerTarget) -> ProcessActivity:
+        return ProcessActivity(100.0)
+
+
+@pytest.mark.parametrize(
+    ("computing", "reason", "up"), [("generator", "busy", 1), ("trainer", "hung", 0)]
+)
+def test_a_silent_server_whose_worker_computes_on_a_gpu_is_busy(
+    collectors: list[InferenceCollector],
+    wait_until: WaitUntil,
+    computing: str,
+    reason: str,
+    up: float,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/health"
+        own = {"name": "own", "engine": "generic", "url": url, "worker": "generator"}
+        runs = [
+            RunConfig.model_validate(
+                {
+                    "name": "grpo",
+                    "workers": [{"name": "generator", "match": {"command": "no such program"}}],
+                    "inference": [{**own, "interval": 1, "timeout": 0.2}],
+                }
+            )
+        ]
+        collector = InferenceCollector(
+            runs,
+            uses_gpu=lambda key: key == WorkerKey("grpo", computing),
+            discovery=OwnServer(runs),
+        )
+        collectors.append(collector)
+        wait_until(lambda: values(collector).get(("own", "reason", reason)) == 1)
+        assert values(collector)["own", "up"] == up
 
 
 def health(reason: HealthReason, *, up: bool, worked_at: float | None = None) -> ServerHealth:

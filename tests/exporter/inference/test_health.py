@@ -246,5 +246,5 @@ def test_the_same_process_keeps_its_history() -> None:
 
 @pytest.mark.parametrize("reason", list(HealthReason))
 def test_a_server_that_serves_or_is_paused_is_up(reason: HealthReason) -> None:
-    up = {"ok", "paused", "sleeping", "updating_weights", "unauthorized"}
+    up = {"ok", "busy", "paused", "sleeping", "updating_weights", "unauthorized"}
     assert (reason in UP) == (reason.value in up)

@@ -74,7 +74,7 @@ def test_one_reason_is_1_and_all_others_0() -> None:
     assert {"paused", "sleeping", "updating_weights", "unreachable"} <= reasons.keys()
 
 
-@pytest.mark.parametrize("reason", sorted(set(HealthReason) - {HealthReason.OK}))
+@pytest.mark.parametrize("reason", sorted(set(HealthReason) - {HealthReason.OK, HealthReason.BUSY}))
 def test_a_server_that_is_not_ok_is_away_since_then_and_whose_it_is_is_reported(
     reason: HealthReason,
 ) -> None:
@@ -84,6 +84,13 @@ def test_a_server_that_is_not_ok_is_away_since_then_and_whose_it_is_is_reported(
 
 def test_a_ready_server_has_no_time_of_not_ready() -> None:
     assert away(TARGET, SIGHTING) == away(TARGET, SIGHTING, metrics.NOT_READY_LIMIT) == []
+
+
+def test_a_busy_server_is_ready_and_beyond_its_limit_does_not_answer() -> None:
+    busy = replace(SIGHTING, state=HealthState(reason=HealthReason.BUSY), reason_timestamp=15.0)
+    assert away(TARGET, busy) == []
+    overdue = replace(busy, state=HealthState(reason=HealthReason.BUSY, overdue=True))
+    assert away(TARGET, overdue) == [(("grpo", "a", "vllm", "w", "inference", "timeout"), 15)]
 
 
 def test_how_long_a_server_may_be_away_is_reported_where_it_may() -> None:

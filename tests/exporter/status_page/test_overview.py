@@ -187,6 +187,13 @@ def test_what_is_wrong_is_named_there() -> None:
     assert "GPUs 1 of 2 up, 1 of 2 GPUs missing, 90% busy" in message
 
 
+def test_a_server_that_works_and_does_not_answer_is_busy() -> None:
+    busy = ServerView("own", "generic", reason="busy")
+    for up in (True, False):
+        message = words(replace(SEEN, runs=(replace(RUN, servers=(replace(busy, up=up),)),)))
+        assert f"Inference {up:d} of 1 up, own busy" in message
+
+
 def test_of_many_that_are_gone_the_first_are_named() -> None:
     gone = tuple(replace(WORKER, name=f"w-{number}", processes=0) for number in range(64))
     assert (

@@ -541,6 +541,13 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
         )
         for r in ("unreachable", "")
     ),
+    ("at_work", Verdict.WAIT, DOWN, {"snapshot": inference(server=replace(SERVER, reason="busy"))}),
+    (
+        "condition_cleared",
+        Verdict.WAIT,
+        DOWN,
+        {"snapshot": inference(server=replace(SERVER, up=True, reason="busy"))},
+    ),
     ("observation_failed", Verdict.WAIT, DOWN, {}),
     (
         "observation_failed",

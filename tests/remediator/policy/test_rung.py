@@ -486,6 +486,8 @@ def test_but_no_longer_than_is_allowed(scene: Scene) -> None:
         ({"up": False, "reason": "starting"}, "root_cause_elsewhere"),
         ({"up": False, "reason": "unreachable"}, "root_cause_elsewhere"),
         ({"failures": 1}, "root_cause_elsewhere"),
+        ({"reason": "busy"}, "root_cause_elsewhere"),
+        ({"up": False, "reason": "busy"}, "root_cause_elsewhere"),
         # what has not been seen for long explains nothing, nor what the run does not wait for
         ({"up": False, "reason": "hung", "seen_at": NOW - 121}, "restart"),
         ({"up": False, "reason": "hung", "role": "judge"}, "restart"),

@@ -411,6 +411,23 @@ async def test_server_loading(box: Box) -> None:
     assert (shown.who, shown.how) == (NOBODY, "Nothing to do yet: an alert fires if it lasts.")
 
 
+async def test_server_busy(box: Box) -> None:
+    box.known = {}
+    busy: dict[str, Samples] = {
+        "inference_up": {SERVER: 1},
+        "inference_reason": {(*SERVER, "busy"): 1},
+    }
+    async with staged(box) as stage:
+        shown = await stage.shown(**busy, **waiting(120))
+        overdue = await stage.shown(**(busy | {"inference_up": {SERVER: 0}}))
+    assert shown.sentence == (
+        "demo has made no step for 2 min (usually 1 s), though it saved 17 s ago: "
+        "its inference server server is busy with a request."
+    )
+    assert "Inference 1 of 1 up, server busy" in shown.text
+    assert "inference server server of demo works and has not answered" in overdue.sentence
+
+
 @pytest.mark.parametrize(
     ("known", "who", "how"),
     [

@@ -59,6 +59,8 @@ class InferenceEngine(ABC):
     probes_completions: ClassVar[bool] = True
     """Whether completions are requested by default. Not for routers: a completion proves nothing
     about the servers behind one, which need probes of their own."""
+    answers_while_busy: ClassVar[bool] = True
+    """Whether the liveness probe is answered while requests are served, by a thread of its own."""
     completion_path: ClassVar[str | None] = "/v1/completions"
     """Default path of completions; None if they require a configured path."""
     default_model: ClassVar[str | None] = None

@@ -13,6 +13,7 @@ class GenericEngine(InferenceEngine):
     name = "generic"
     liveness_path = ""
     probes_completions = False
+    answers_while_busy = False
     completion_path = None
     default_model = "default"
     passive_requests = rare_requests = ()
