@@ -145,8 +145,11 @@ def parse_pss(text: str) -> Pss:
 
 
 def parse_mapped_bytes(text: str) -> int:
-    """Returns the resident bytes of mapped files in a /proc/<pid>/status, of Linux 4.5."""
-    return int(_line(text, "RssFile:").split()[0]) * 1024
+    """Returns the resident bytes of mapped files in a /proc/<pid>/status, of Linux 4.5.
+
+    0 for what has ended, or is a thread of the kernel: the line is missing.
+    """
+    return int(_line(text, "RssFile:").split()[0]) * 1024 if "\nRssFile:" in text else 0
 
 
 def parse_resident_bytes(text: str) -> int:

@@ -137,6 +137,7 @@ class TestOneProcess:
         assert procfs.read_executable(program.pid) is None
         assert procfs.read_pss(program.pid) is None
         assert procfs.read_resident_bytes(program.pid) == 0
+        assert procfs.read_mapped_bytes(program.pid) == 0
 
 
 class TestStartTime:

@@ -57,7 +57,11 @@ def test_pss_decides_when_several_processes_exceed_their_limit(proc: FakeProc) -
 def test_mapped_files_do_not_count_towards_a_limit(proc: FakeProc) -> None:
     """The kernel drops the pages of a data set that a process maps, when it needs the memory."""
     text = "Rss: 900 kB\nPss: 800 kB\nPss_Anon: 50 kB\nPss_File: 730 kB\nPss_Shmem: 20 kB\n"
-    files = {"statm": "9 225 0 0 0 0 0", "smaps_rollup": text, "status": "RssFile:\t820 kB\n"}
+    files = {
+        "statm": "9 225 0 0 0 0 0",
+        "smaps_rollup": text,
+        "status": "VmRSS:\t900 kB\nRssFile:\t820 kB\n",
+    }
     proc.add(10, files=files)
     usage = read_usage(everything(proc), proc.root, doubtful_above=80 * 1024 - 1)
     assert usage.pss == Pss(800 * 1024, 730 * 1024)
