@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwarden.run.folder import RunFiles, state_folder, write_private
-from trainwarden.run.left_processes import describe_left
+from trainwarden.run.left_processes import describe_left, left_behind
 from trainwarden.run.process_tree import read_start_ticks
 
 MAX_BYTES = 16 << 20
@@ -76,6 +76,7 @@ class Announcement:
         again = state == "failed" and self.content["starts"] > 1
         known = self.content.get("run_id", ""), self.content["start_ticks"]
         self.content["left"] = describe_left(*known) if again else ""
+        self.content["goes_on"] = left_behind(known[0]) if state == "finished" else []
         self.save()
 
     def record_silence(self, seconds: float | None) -> None:

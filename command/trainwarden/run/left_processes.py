@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from trainwarden.run.process_tree import find_processes
+from trainwarden.run.process_tree import Identity, find_processes
 
 NO_PROCESS = -1
 MAX_COMMAND = 80
 """Characters of a command line that are shown."""
 MAX_SHOWN = 4
+MAX_LEFT = 20
+SETTLING_LOOKS, SETTLING_SECONDS = 6, 0.2
+"""How often, and after how long each, a process is seen that goes on."""
 _LISTENS = "0A"
 """The state of a socket that listens, in /proc/net/tcp."""
 
@@ -31,6 +36,27 @@ def describe_left(run_id: str, before: int) -> str:
     pids = " ".join(map(str, left))
     names = ", ".join((*shown, *more))
     return f"of an earlier attempt {noun} {names} still {verb}: `kill {pids}` ends what is left"
+
+
+def left_behind(run_id: str) -> list[Identity]:
+    """Returns the processes with `run_id` that go on though their command has finished.
+
+    Helpers of a program end a moment after it.
+    """
+    found: list[Identity] = []
+    for number in range(SETTLING_LOOKS):
+        time.sleep(SETTLING_SECONDS if number else 0.0)
+        if not (found := find_processes(NO_PROCESS, run_id) if run_id else []):
+            break
+    return found[:MAX_LEFT]
+
+
+def describe_left_behind(left: Sequence[object]) -> str:
+    """Returns that processes go on after the end of their command; "" if none does."""
+    if not left:
+        return ""
+    noun = "1 process of it goes" if len(left) == 1 else f"{len(left)} processes of it go"
+    return f"{noun} on, which nobody watches: start it without `nohup` and `&`"
 
 
 def _describe(pid: int) -> str:

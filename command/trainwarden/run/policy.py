@@ -83,6 +83,30 @@ def _read_counts(shown: bytes) -> Mapping[bytes, int]:
     return {(name or total).lower(): int(step or done) for name, step, done, total in found}
 
 
+_TRACEBACK = b"Traceback (most recent call last):"
+_RAISED = re.compile(rb"(?m)^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b(?::.*)?\r?$")
+_OF_TOTAL = re.compile(
+    rb"(?i)\b(?:step|iter(?:ation)?|epoch)s?['\"]?[ :=#\[]{1,3}(\d{1,15}) ?(?:/|of) ?(\d{1,15})\b"
+    rb"|\b(\d{1,15})/(\d{1,15}) ?\["
+)
+"""A count of a total: `step 45/110`, or a progress bar."""
+
+
+def hides_failure(shown: bytes) -> bool:
+    """Returns whether a command with exit status 0 has failed by what it has printed last.
+
+    That is a traceback, after which it made no step though some were left: a pipe, or a script that
+    goes on, hides the status of the program that failed.
+    """
+    before, found, after = shown.rpartition(_TRACEBACK)
+    is_ignored = before.rstrip().rpartition(b"\n")[2].startswith(b"Exception ignored in")
+    raised, counts = _RAISED.search(after), [*_OF_TOTAL.finditer(before)]
+    if not found or is_ignored or raised is None or not counts:
+        return False
+    step, total = (int(one) for one in counts[-1].groups() if one is not None)
+    return step + 1 < total and _COUNT.search(after, raised.end()) is None
+
+
 def end_state(status: int, *, stopped: bool, finishes: bool) -> str:
     """Returns the state after an end with the wait status `status`.
 
@@ -151,10 +175,13 @@ _NO_INPUT = "EOFError: EOF when reading a line"
 
 def describe_end(announcement: Announcement, status: int) -> str:
     """Returns how the process ended, for the log and the terminal, and what it has left alive."""
-    shown, left = _end_of(announcement, status), announcement.content.get("left")
-    if announcement.content["last_lines"][-1:] == [_NO_INPUT]:
-        shown += "; it asked for input and had none: with `--detach`, nobody can type"
-    return f"{shown}; {left}" if left else shown
+    content = announcement.content
+    asked = content["last_lines"][-1:] == [_NO_INPUT]
+    no_input = "it asked for input and had none: with `--detach`, nobody can type" if asked else ""
+    is_hidden = status == 0 and content["state"] == "failed" and content["finishes"]
+    hidden = "its last lines are those of a failure, with steps left" if is_hidden else ""
+    parts = (_end_of(announcement, status), no_input, content.get("left"), hidden)
+    return "; ".join(filter(None, parts))
 
 
 def _end_of(announcement: Announcement, status: int) -> str:

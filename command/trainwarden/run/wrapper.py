@@ -16,6 +16,7 @@ from trainwarden.run.announcement import Announcement
 from trainwarden.run.control import Client, ControlSocket, refusal
 from trainwarden.run.ending import GRACE_SECONDS, TICK_MILLISECONDS, Ending
 from trainwarden.run.launcher import MESSAGE_BYTES, NOT_EXECUTABLE, NOT_FOUND
+from trainwarden.run.left_processes import describe_left_behind
 from trainwarden.run.policy import (
     ON_FAILURE,
     FailureCount,
@@ -25,6 +26,7 @@ from trainwarden.run.policy import (
     describe_restart,
     end_state,
     failed_at_once,
+    hides_failure,
     is_time_over,
     waits_for_remediator,
 )
@@ -281,6 +283,7 @@ class Wrapper:
         self._relay.drain()
         lasted = time.time() - (self._announcement.content["started_at"] or 0.0)
         stop, finishes = self._user_stop, self._announcement.content["finishes"]
+        finishes = finishes and not (status == 0 and hides_failure(self._log.tail))
         stopped = stop is not None and stop.explains(status, self._log.tail)
         over = is_time_over(self._announcement.content["argv"], lasted, status)
         state = end_state(status, stopped=stopped or over, finishes=finishes)
@@ -293,7 +296,10 @@ class Wrapper:
         if state == "failed" and policy == ON_FAILURE:
             delay = self._failures.next_delay(lasted)
         waits = waits_for_remediator(state, policy, detached=self._detached)
-        if prospect := describe_prospect(state, policy, waits=waits, delay=delay, over=over):
+        left = describe_left_behind(self._announcement.content["goes_on"])
+        if prospect := left or describe_prospect(
+            *(state, policy), waits=waits, delay=delay, over=over
+        ):
             how = f"{describe_end(self._announcement, status)}; {prospect}"
             self._say(how, f"; log: {self._announcement.files.log}")
         if delay is not None:

@@ -102,6 +102,8 @@ class Announcement(BaseModel):
     last_lines: Annotated[tuple[_Text, ...], Field(max_length=100)] = ()
     left: _Text = ""
     """Which processes of an earlier attempt lived when it failed, and what ends them."""
+    goes_on: Annotated[tuple[tuple[int, int], ...], Field(max_length=100)] = ()
+    """Pid and start time in ticks of processes that lived when the command finished."""
     argv: tuple[str, ...] = ()
     """The command, and its arguments."""
     options: tuple[str, ...] | None = None

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainwarden_exporter.frameworks.error_lines import shown_error
 from trainwarden_exporter.processes.announcements import Announcement, describe_end
+from trainwarden_exporter.processes.left_behind import count_left_behind
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_duration
 from trainwarden_exporter.runtime.redaction import redact
@@ -45,6 +46,8 @@ class WorkerView:
     """and what starts it again, for a shell."""
     restarts_itself: bool = False
     """Whether its `trainwarden run` is about to start it again."""
+    left_behind: int = 0
+    """How many processes of an announced worker that has finished go on, unwatched."""
     own_restarts: str = ""
     """How often its `trainwarden run` has started it again itself, and why last."""
 
@@ -58,7 +61,7 @@ class WorkerView:
     @property
     def state(self) -> str:
         if self.finished:
-            return "finished"
+            return "ended, and goes on unwatched" if self.left_behind else "finished"
         if self.failure:
             return f"failed: {self.failure}"
         if self.processes < self.expected:
@@ -72,7 +75,7 @@ class WorkerView:
     @property
     def tone(self) -> Tone:
         if self.finished:
-            return "quiet"
+            return "warn" if self.left_behind else "quiet"
         if self.processes < self.expected:
             return "warn" if self.processes + self.unconfirmed >= self.expected else "bad"
         return "warn" if self.memory_tone == "good" and self._old else self.memory_tone
@@ -146,6 +149,7 @@ def _announced_facts(found: Announcement | None, now: float) -> dict[str, Any]:
     if found is None:
         return {}
     facts: dict[str, Any] = {"own_restarts": _own_restarts(found.own_restarts, now)}
+    facts |= {"left_behind": count_left_behind([found])}
     if found.failure:
         facts |= {
             "failure": found.failure,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trainwarden_exporter.inference.health_model import HealthReason
+from trainwarden_exporter.processes.left_behind import describe_left_behind
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import dismissal
 from trainwarden_exporter.runtime.formatting import format_duration, format_room, format_size
@@ -61,10 +62,11 @@ def worker_problems(workers: Sequence[WorkerView]) -> Iterator[Problem]:
         if worker.tone in ("bad", "warn"):
             clause = f"{worker.run}/{worker.name} {_worker_state(worker)}"
             gone = bool(worker.failure) or worker.processes + worker.unconfirmed < worker.expected
+            gone = gone and not worker.left_behind
             about, failed = (worker.run, worker.name), bool(worker.failure)
             restarts = f"Its trainwarden run starts it again (restarts: {worker.own_restarts})."
             how = restarts if worker.restarts_itself else ""
-            who = NOBODY if how else ""
+            who = NOBODY if how else YOU if worker.left_behind else ""
             start, end = worker.start_command, dismissal(WorkerKey(*about), keys) if failed else ""
             yield Problem(worker.tone, clause, *about, gone, failed, start, end, who=who, how=how)
 
@@ -124,6 +126,8 @@ def host_problems(host: HostView, gpus: GpusView, disks: Iterable[DiskView]) -> 
 
 
 def _worker_state(worker: WorkerView) -> str:
+    if worker.left_behind:
+        return f"is not watched: {describe_left_behind(worker.left_behind)}"
     if worker.failure:
         error = f": {worker.error.rstrip('.')}" if worker.error else ""
         return f"has failed ({worker.failure}){error}"

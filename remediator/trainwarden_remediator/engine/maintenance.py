@@ -11,6 +11,7 @@ import logging
 from contextlib import suppress
 from functools import partial
 
+from trainwarden_exporter.processes.left_behind import count_left_behind
 from trainwarden_exporter.processes.matching import Matcher
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.engine.state_loader import budget_window
@@ -91,7 +92,9 @@ class Maintenance:
                     finished = {name for name, run in exporter.runs.items() if run.finished}
                     known = finished if known is None else known - (exporter.runs.keys() - finished)
                     for name in sorted(finished - known):
-                        await self._record_finished(name, exporter.runs[name])
+                        left = await asyncio.to_thread(self._left_behind, name)
+                        goes_on = {"goes_on": left} if left else {}
+                        await self._record_finished(name, exporter.runs[name], **goes_on)
                         known.add(name)
                         unended[name] = self._clock.monotonic()
                     for name, since in list(unended.items()):
@@ -104,13 +107,18 @@ class Maintenance:
                             del unended[name]
             await self._clock.sleep(RUNS_SECONDS)
 
-    async def _record_finished(self, name: str, run: RunState, **facts: str) -> None:
+    async def _record_finished(self, name: str, run: RunState, **more: object) -> None:
         """Records that a run has finished, or, with `unended`, that its processes live on."""
-        facts |= {"run": name}
+        facts = {"run": name, **more}
         record = self._journal.record_event
         await asyncio.to_thread(
             record, "run_finished", step=run.step, total=run.total_steps, **facts
         )
+
+    def _left_behind(self, run: str) -> int:
+        """Returns how many processes of a run that has finished go on."""
+        announced = self._context.setup.announced.workers.items()
+        return count_left_behind(one.announcement for key, one in announced if key.run == run)
 
     async def _verify(self) -> None:
         while True:

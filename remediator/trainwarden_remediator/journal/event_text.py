@@ -8,6 +8,7 @@ from dataclasses import asdict
 from datetime import datetime, tzinfo
 from typing import Any
 
+from trainwarden_exporter.processes.left_behind import describe_left_behind
 from trainwarden_exporter.runtime.formatting import (
     describe_finish,
     format_duration,
@@ -204,6 +205,8 @@ def describe(event: Event) -> str:
 
 
 def _describe_finish(facts: dict[str, Any]) -> str:
+    if goes_on := facts.get("goes_on"):
+        return describe_left_behind(goes_on)
     step, total = facts.get("step"), facts.get("total")
     at = "" if step is None else f" at step {step:,.0f}"
     of = "" if step is None or total is None else f" of {total:,.0f}"

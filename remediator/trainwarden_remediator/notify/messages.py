@@ -59,6 +59,9 @@ WAITS_TITLE = "not healed before an operator changes something"
 HALTED_TITLE = "a run stands still, as it was halted by hand"
 """The title of `stalled` of a run at a prompt, or that is stopped."""
 
+UNWATCHED_TITLE = "a command has ended, and its processes go on unwatched"
+"""The title of `finished` of a command that has left processes behind."""
+
 LOOP_TITLE = "restarts do not help, operator needed"
 """The title of `held_by_alert` of a restart loop."""
 
@@ -290,7 +293,7 @@ def _without_cut_command(advice: str) -> str:
 def _who_acts(notification: Notification, holds: Sequence[Hold]) -> str:
     event = notification.event
     if notification.notification_event not in URGENT:
-        if event.facts.get("halted"):
+        if event.facts.get("halted") or event.facts.get("goes_on"):
             return who_acts(operator=True)
         goes_on = notification.notification_event in ("action_started", "not_healed", "stalled")
         return who_acts(remediator=goes_on)
@@ -320,6 +323,8 @@ def _title(notification: Notification) -> str:
         return ENDED_TITLE if gone and ended else NOT_RESTARTED_TITLE
     if notification.event.facts.get("halted"):
         return HALTED_TITLE
+    if notification.event.facts.get("goes_on"):
+        return UNWATCHED_TITLE
     if notification.notification_event == "held_by_alert":
         is_loop = notification.event.alert == RESTART_LOOP
         return LOOP_TITLE if is_loop else TITLES["held_by_alert"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+
 import pytest
 
 from trainwarden_exporter.app import declared_metrics
 from trainwarden_exporter.processes.announcements import Announcement
-from trainwarden_exporter.runtime.responsibility import NOBODY
+from trainwarden_exporter.processes.procfs import read_process
+from trainwarden_exporter.runtime.responsibility import NOBODY, YOU
 from trainwarden_exporter.scrape.collector import Family
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page.host import (
@@ -68,6 +72,27 @@ def test_a_command_that_has_failed_shows_its_error_and_what_starts_it_again() ->
     views = build_worker_views([Outcome("workers", 0.1, samples, artifacts=(one,))], now=1000)
     shown = [one.dismissal for one in worker_problems(views) if one.failed]
     assert shown == [f"`trainwarden stop {KEY[0]} --worker rollout-0` dismisses it."]
+
+
+def test_a_command_that_goes_on_unwatched_is_not_shown_as_finished() -> None:
+    process = read_process(os.getpid())
+    assert process is not None
+    own = tuple(process.identity)
+    one = Announcement(run=KEY[0], worker=KEY[1], pid=7, state="finished", goes_on=(own, (1, 1)))
+    samples = (family("worker_expected_processes", (KEY, 1)),)
+    outcome = Outcome("workers", 0.1, samples, artifacts=(one,))
+    (view,) = build_worker_views([outcome], now=1000)
+    assert view.left_behind == 1
+    view = replace(view, finished=True)
+    assert (view.state, view.tone) == ("ended, and goes on unwatched", "warn")
+    (problem,) = worker_problems([view])
+    assert problem.clause == (
+        "demo/rollout-0 is not watched: its command has ended, and 1 process of it goes on, which"
+        " nobody watches: start it without `nohup` and `&`"
+    )
+    assert (problem.gone, problem.who) == (False, YOU)
+    (view,) = build_worker_views([replace(outcome, artifacts=())], now=1000)
+    assert list(worker_problems([replace(view, finished=True)])) == []
 
 
 def test_a_run_that_is_about_to_restart_itself_needs_nobody() -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.remediator.fake_clock import FakeClock, InlineThread
 from tests.remediator.fakes import BlindKin, FakeObserver
-from tests.remediator.samples import make_setup
+from tests.remediator.samples import announced, make_setup
 from tests.waiting import DEADLINE_SECONDS
 
+from trainwarden_exporter.processes.announcements import AnnouncedRuns
+from trainwarden_exporter.processes.procfs import read_process
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.engine.maintenance import (
     PRUNE_SECONDS,
@@ -80,9 +83,14 @@ async def test_a_run_that_is_seen_to_finish_is_recorded_once_if_a_receiver_wants
 ) -> None:
     receiver = {"name": "ops", "kind": "json", "url": "http://127.0.0.1:1/", "events": events}
     observer = FakeObserver(runs={"demo": RunState(), "old": RunState(finished=True)})
+    process = read_process(os.getpid())
+    assert process is not None
+    own = tuple(process.identity)
+    left = AnnouncedRuns(announced(state="finished", goes_on=(own, (own[0], 1))))
+    setup = make_setup(tmp_path, notify={"receivers": [receiver]})
     maintenance = Maintenance(
         EngineContext(
-            setup=make_setup(tmp_path, notify={"receivers": [receiver]}),
+            setup=replace(setup, announced=left),
             journal=journal,
             observer=observer,
             clock=clock,
@@ -109,6 +117,9 @@ async def test_a_run_that_is_seen_to_finish_is_recorded_once_if_a_receiver_wants
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert _finished(journal) == recorded
+    gone_on = [describe(one) for one in journal.newest_events(100) if one.run == "demo"]
+    goes_on = "its command has ended, and 1 process of it goes on, which nobody watches"
+    assert all(text.startswith(goes_on) for text in gone_on)
     texts = [describe(one) for one in journal.newest_events(100) if one.run == "short"]
     assert texts == ["the run has ended early at step 59 of 1,000"] * ("short" in recorded)
 

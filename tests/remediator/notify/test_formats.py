@@ -141,6 +141,16 @@ def test_every_message_says_who_acts_and_a_hold_is_who_set_it() -> None:
     assert who("healed", ann) == "Nobody needs to"
 
 
+def test_a_command_that_goes_on_unwatched_is_not_reported_as_finished() -> None:
+    reported = replace(event("run_finished"), facts={"goes_on": 2, "step": 1})
+    one = replace(notification("finished"), event=reported)
+    message = build_message([one], instance="b", mode="act")
+    (item,) = message.items
+    assert message.title == "a command has ended, and its processes go on unwatched"
+    assert item.values["Who acts"] == "You, now"
+    assert item.values["What"].startswith("its command has ended, and 2 processes of it go on")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_who_only_observes_says_so(kind: ReceiverKind) -> None:
     first = replace(notification(), attempts=())
