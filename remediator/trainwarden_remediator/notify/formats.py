@@ -55,7 +55,7 @@ def _ntfy(message: Message) -> PostRequest:
         "Content-Type": "text/plain; charset=utf-8",
         # Only fixed words in a header.
         "Title": f"Trainwarden: {message.title}",
-        "Priority": "urgent" if message.urgent else "low",
+        "Priority": "urgent" if message.urgent else "default" if message.calls else "low",
     }
     return PostRequest(body.encode(), headers)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_duration, format_time, plural
 from trainwarden_exporter.runtime.redaction import redact
-from trainwarden_exporter.runtime.responsibility import LABEL, who_acts
+from trainwarden_exporter.runtime.responsibility import LABEL, YOU, who_acts
 from trainwarden_remediator.config.notifications import URGENT, NotificationEvent
 from trainwarden_remediator.config.restart_methods.run import START_YOURSELF, start_in
 from trainwarden_remediator.holds.hold_file import Hold
@@ -123,6 +123,8 @@ class Message:
     items: Sequence[MessageItem]
     events: Sequence[NotificationEvent] = ()
     urgent: bool = False
+    calls: bool = False
+    """Whether an operator acts on some of it, if not at once: that rings, unlike the others."""
     left_out: int = 0
     """The number of notifications that are not in `items`."""
     instance: str = ""
@@ -190,11 +192,13 @@ def build_message(
     title = _title(ranked[0]) if len(ranked) == 1 else plural(len(ranked), "notification")
     incidents = {one.event.incident for one in ranked}
     incident = incidents.pop() if len(incidents) == 1 else None
+    items = [_item(notification, mode, holds) for notification in ranked[:MAX_ITEMS]]
     return Message(
         title=title,
-        items=[_item(notification, mode, holds) for notification in ranked[:MAX_ITEMS]],
+        items=items,
         events=tuple(events),
         urgent=any(one.notification_event in URGENT for one in ranked),
+        calls=any(one.values.get(LABEL) == YOU for one in items),
         left_out=max(len(ranked) - MAX_ITEMS, 0),
         instance=one_line(instance),
         command="trainwarden journal" if incident is None else f"trainwarden report {incident}",

@@ -200,6 +200,18 @@ def test_ntfy_is_urgent_when_an_operator_is_needed_and_not_otherwise() -> None:
     assert build_request("ntfy", composed(healed)).headers["Priority"] == "low"
 
 
+def test_ntfy_rings_for_a_run_that_was_halted_by_hand_and_not_for_another_that_stalls() -> None:
+    facts: dict[str, Any] = {"fingerprint": "a", "alert": "TrainingStepStalled"}
+    stalls: dict[str, Any] = {"kind": "stalled", "incident": None}
+    halted = notification("stalled", **stalls, facts=facts | {"halted": "it waits at a prompt"})
+    shown = composed(halted)
+    assert shown.items[0].values["Who acts"] == "You, now"
+    assert build_request("ntfy", shown).headers["Priority"] == "default"
+    assert build_request("ntfy", without_values(shown)).headers["Priority"] == "default"
+    waits = notification("stalled", **stalls, facts=facts | {"handling": "it is restarted"})
+    assert build_request("ntfy", composed(waits)).headers["Priority"] == "low"
+
+
 LIMITS: dict[ReceiverKind, int] = {
     "slack": 3000,
     "discord": 2000,
