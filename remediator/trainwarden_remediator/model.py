@@ -151,6 +151,7 @@ Reason = Literal[
     "processes_differ",
     "config_differs",
     "largest_left_alone",
+    "damaged_resume",
     # wait
     "observe_mode",
     "approval_void",
@@ -205,7 +206,7 @@ GIVEN_UP: frozenset[Reason] = frozenset(
 NEEDS_OPERATOR: frozenset[Reason] = frozenset(
     {
         *("no_checkpoint", "recovery_mismatch", "several_trainers", "processes_differ"),
-        *("config_differs", "largest_left_alone"),
+        *("config_differs", "largest_left_alone", "damaged_resume"),
     }
 )
 """Reasons that notify the on-call; decisions continue once the operator has fixed the cause."""

@@ -52,6 +52,11 @@ INCOMPLETE_STEP = _gauge(
     "checkpoint_incomplete_step",
     "Step of the incomplete checkpoint that is newer than the newest complete one.",
 )
+INCOMPLETE_INFO = _gauge(
+    "checkpoint_incomplete_info",
+    "1 for that incomplete checkpoint; the label has its name.",
+    "name",
+)
 INCOMPLETE_TIME = _gauge(
     "checkpoint_incomplete_timestamp_seconds",
     "Time of the first write to that incomplete checkpoint.",
@@ -206,6 +211,8 @@ class CheckpointsCollector(Collector):
             for metric, value in _values(spec, seen.value, now).items():
                 yield metric, spec.labels, value
             result = seen.value.result
+            if (newer := seen.value.in_progress) is not None:
+                yield INCOMPLETE_INFO, (*spec.labels, printable(newer[0].name.text)), 1
             if result.others and not (
                 result.complete_count or result.incomplete_count or result.unexamined_count
             ):

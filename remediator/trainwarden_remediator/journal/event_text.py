@@ -43,6 +43,7 @@ _REASONS = {
     "processes_differ": "other processes match than the action is for",
     "config_differs": "exporter and remediator do not use the same file",
     "largest_left_alone": "the worker that holds the memory may not be restarted",
+    "damaged_resume": "it resumes from a checkpoint that cannot be loaded",
     "observe_mode": "mode is observe: no action taken",
     "approval_void": "approved, and not done: it is not what was approved",
     "held": "held by an operator",

@@ -249,6 +249,8 @@ def _run(page: _Page, run: str) -> RunState:
         trials=trials,
         checkpoint=max(checkpoints("step"), default=trials),
         checkpoint_at=max(checkpoints("timestamp_seconds"), default=None),
+        incomplete_step=max(checkpoints("incomplete_step"), default=None),
+        incomplete=page.active_label("checkpoint_incomplete_info", "name", run=run),
         proved_step=max(checkpoints("proved_step"), default=None),
         proved_checkpoint=_proved_checkpoint(page, run),
         damaged_checkpoints=frozenset(

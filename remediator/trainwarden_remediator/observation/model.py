@@ -114,6 +114,10 @@ class RunState:
     """The step of the newest complete checkpoint; of a search, the number of its trials."""
     checkpoint_at: float | None = None
     """When that checkpoint was completed."""
+    incomplete_step: float | None = None
+    """The step of the incomplete checkpoint that is newer than the newest complete one,"""
+    incomplete: str = ""
+    """and its name; empty if unknown."""
     proved_step: float | None = None
     """The step of the newest proved checkpoint."""
     proved_checkpoint: str = ""

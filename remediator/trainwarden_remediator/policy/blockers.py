@@ -32,6 +32,7 @@ from trainwarden_remediator.policy.conditions import (
     still_holds,
 )
 from trainwarden_remediator.policy.context import DecisionContext
+from trainwarden_remediator.policy.damaged_resume import refuse_damaged_resume
 from trainwarden_remediator.policy.full_disk import disk_problem, full_at_its_end
 from trainwarden_remediator.policy.net_progress import count_without_progress
 
@@ -74,6 +75,8 @@ def find_blocker(
         return context.refuse(
             "restarts_without_progress", target, f"{vain} restarts brought no progress"
         )
+    if (damaged := refuse_damaged_resume(context, target, run, own)) is not None:
+        return damaged
     path, reserve = state.setup.run_path(target.run), state.config.disk_reserve
     # The next checkpoint cannot be written: a restart loses the work since the last one (harm 10).
     problem = disk_problem(exporter, target.run, path, reserve, now)

@@ -31,6 +31,7 @@ _BLOCKING_REASONS = {
     "held_by_alert": "Another alert blocked restarts",
     "no_checkpoint": "There was no complete checkpoint to resume from",
     "recovery_mismatch": "The recovery record did not match the checkpoint",
+    "damaged_resume": "The newest checkpoint could not be loaded",
     "largest_left_alone": "The worker that held the memory could not be restarted",
     "several_trainers": "The trainers of the run were several targets",
     "processes_differ": "Other processes matched than the worker's own",

@@ -184,6 +184,7 @@ def test_every_metric_is_shown_for_a_run_that_saves(tmp_path: Path, closing: Clo
         "incomplete": 1,
         "unexamined": 0,
         "incomplete_step": 40,
+        "incomplete_info": 1,
         "incomplete_timestamp_seconds": NOW - 20,
         "saving": 1,
         "interval_seconds": 600,
