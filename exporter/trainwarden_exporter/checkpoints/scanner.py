@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwarden_exporter.checkpoints.recovery_info import RecoveryRecord, read_recovery
-from trainwarden_exporter.checkpoints.specs import CheckpointSpec
+from trainwarden_exporter.checkpoints.specs import SAVING_SECONDS, CheckpointSpec
 from trainwarden_exporter.disk.usage import DiskUsage, read_disk_usage
+from trainwarden_exporter.frameworks.completeness_rules import CompletenessRule, SettledRule
 from trainwarden_exporter.runtime.account_access import reading_for
 from trainwarden_exporter.step_dirs.completeness import StepDir
 from trainwarden_exporter.step_dirs.filesystem import FileSystem
@@ -24,6 +26,12 @@ from trainwarden_exporter.step_dirs.result import (
 
 INTERVAL = 10.0
 """Seconds between two scans."""
+
+STILL_SECONDS = 5.0
+"""Seconds without a write after which a save that has all files of the one before is over."""
+WHOLE_SHARE = 0.99
+"""Share of the size of the checkpoint before from which on one is that large."""
+_DIGITS = re.compile(r"\d+")
 
 Measure = Callable[[Path], DiskUsage]
 
@@ -64,6 +72,30 @@ class CheckpointSnapshot:
             return None
         newest = self.result.newest
         return step_dir, step_dir.began_at(after=0.0 if newest is None else newest.completed_at)
+
+    def is_saving(self, rule: CompletenessRule, now: float) -> bool:
+        """Whether a checkpoint is being written, as far as its files show.
+
+        Where `rule` waits for a proof, its save is not over before that.
+        """
+        one = self.result.in_progress
+        if one is None or now - one.changed_at >= SAVING_SECONDS:
+            return False
+        is_still = isinstance(rule, SettledRule) and now - one.changed_at >= STILL_SECONDS
+        return not (is_still and self._has_all_files(one))
+
+    def _has_all_files(self, one: StepDir) -> bool:
+        """Whether every file of the complete checkpoint before was written for this one, too."""
+        before = self.result.newest
+        if before is None or before.files is None or one.files is None:
+            return False
+        is_new = all(file.modified > before.completed_at for file in one.files.values())
+        names, known = map(_without_numbers, (one.files, before.files))
+        return is_new and names == known and one.size >= WHOLE_SHARE * before.size
+
+
+def _without_numbers(names: Iterable[str]) -> list[str]:
+    return sorted(_DIGITS.sub("0", name) for name in names)
 
 
 class CheckpointScanner:

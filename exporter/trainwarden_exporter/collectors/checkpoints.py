@@ -62,7 +62,14 @@ INCOMPLETE_TIME = _gauge(
     "Time of the first write to that incomplete checkpoint.",
 )
 IS_SAVING = _gauge(
-    "checkpoint_saving", "Whether that incomplete checkpoint exists and was written to recently."
+    "checkpoint_saving",
+    "Whether that incomplete checkpoint exists and was written to recently; no longer once it has "
+    "been left alone for 5 s with all files, and the size, of the complete one before.",
+)
+IS_SETTLING = _gauge(
+    "checkpoint_settling",
+    "Whether it was written to so recently that nothing can show that its save is over: that is "
+    "known once it has not changed for 30 s.",
 )
 EXPECTED_INTERVAL = _gauge(
     "checkpoint_interval_seconds",
@@ -267,12 +274,14 @@ def _values(
             COMPLETE: result.complete_count,
             INCOMPLETE: result.incomplete_count,
             UNEXAMINED: result.unexamined_count,
-            IS_SAVING: in_progress is not None and now - in_progress[0].changed_at < SAVING_SECONDS,
+            IS_SAVING: found.is_saving(spec.layout.completeness, now),
         }
         if in_progress is not None:
             values |= {
                 INCOMPLETE_STEP: in_progress[0].step(offset),
                 INCOMPLETE_TIME: in_progress[1],
+                IS_SETTLING: now - in_progress[0].changed_at
+                < spec.layout.completeness.settle_seconds,
             }
     if (recovery := found.recovery) is not None:
         step = None if newest is None else newest.step(offset)

@@ -23,7 +23,7 @@ from trainwarden_exporter.runtime.responsibility import (
 )
 from trainwarden_exporter.status_page.problems import Problem
 from trainwarden_exporter.status_page.remediator_client import RemediatorAlert, RemediatorStatus
-from trainwarden_exporter.status_page.run_views import NO_STEP_SEEN, RunView
+from trainwarden_exporter.status_page.run_views import NO_STEP_SEEN, SETTLING, RunView
 from trainwarden_exporter.status_page.series import Tone
 
 _ELSEWHERE = "the remediator may not restart it"
@@ -295,8 +295,11 @@ def describe_run(run: RunView) -> str:
         # Evaluations, mostly, but the log may not say so.
         parts = [f"{run.name} is at {step or 'its first step'}; a bar counts on: {run.counted}"]
     ages = [one.age for one in run.checkpoints if one.age is not None]
+    unsettled = next(filter(None, (one.unsettled for one in run.checkpoints)), "")
     if ages and not run.finished:
         parts.append(f"last complete save {format_duration(round(min(ages)))} ago")
+        if unsettled:
+            parts[-1] += f" ({unsettled} {SETTLING})"
     if run.unnamed:
         parts.append(f"no checkpoint ({run.unnamed})")
     return ", ".join(parts)

@@ -15,7 +15,7 @@ from trainwarden_exporter.status_page.host import HostView, WorkerView
 from trainwarden_exporter.status_page.remediator import action_summary, alert_summary
 from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
 from trainwarden_exporter.status_page.run_views import (
-    NOT_SETTLED,
+    SETTLING,
     CheckpointView,
     HeartbeatView,
     RunView,
@@ -80,9 +80,10 @@ def _run(run: RunView, *, alone: bool) -> Iterator[Line]:
         step = f"step {run.step:,.0f}{'' if run.total is None else f' of {run.total:,.0f}'}"
     yield f"Run {run.name}", run.tone, run.state, step
     if saved := newest(run.checkpoints):
-        age = saved.unsettled or ("none" if saved.age is None else ago(saved.age))
+        is_first = saved.age is None and saved.unsettled
+        age = saved.unsettled if is_first else "none" if saved.age is None else ago(saved.age)
         step = "" if saved.step is None else f"step {saved.step:,.0f}"
-        step = NOT_SETTLED if saved.unsettled else step
+        step = SETTLING if is_first else step
         tone = worst(one.tone for one in run.checkpoints)  # including checkpoints of another kind
         name = f"Checkpoint{'' if alone else f' of {run.name}'}"
         yield name, "warn" if run.unnamed else tone, age, run.unnamed or step

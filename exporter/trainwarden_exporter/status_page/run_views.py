@@ -46,8 +46,8 @@ FEW_CHECKPOINTS = 3.0
 """Number of checkpoints below which the free space for them counts as little."""
 
 
-NOT_SETTLED = "not known to be complete yet"
-"""What is known of a checkpoint that was just written, or still is."""
+SETTLING = "settling"
+"""What a checkpoint is that was just written, while nothing can show that its save is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class CheckpointView:
     interval: float | None = None
     """At least the time for which it must be unchanged: saves may come more often."""
     saving: bool = False
+    settling: bool = False
     incomplete_step: float | None = None
     left: float | None = None
     """How many more checkpoints fit."""
@@ -85,10 +86,10 @@ class CheckpointView:
 
     @property
     def unsettled(self) -> str:
-        """The newest checkpoint, as `step 60`, while none is known to be complete; else ""."""
-        if self.age is not None or not self.saving or self.incomplete_step is None:
+        """The newest checkpoint, as `step 60`, while it is settling; else ""."""
+        if not self.settling:
             return ""
-        return f"step {self.incomplete_step:,.0f}"
+        return "one" if self.incomplete_step is None else f"step {self.incomplete_step:,.0f}"
 
     @property
     def overdue_after(self) -> float | None:
@@ -97,7 +98,9 @@ class CheckpointView:
     @property
     def overdue(self) -> bool:
         limit = self.overdue_after
-        if self.age is None or limit is None or self.saving or self.finished or self.trainer_gone:
+        if self.age is None or limit is None or self.finished or self.trainer_gone:
+            return False
+        if self.saving or self.settling:
             return False
         return min(self.age, self.age if self.trainer_age is None else self.trainer_age) > limit
 

@@ -129,6 +129,7 @@ def _checkpoint(series: Series, key: Labels) -> CheckpointView:
         interval=series.of("checkpoint_interval_seconds", *key),
         # what a process that was killed has left is not written any more
         saving=series.of("checkpoint_saving", *key) == 1 and not trainer_gone,
+        settling=series.of("checkpoint_settling", *key) == 1,
         trainer_gone=trainer_gone,
         incomplete_step=series.of("checkpoint_incomplete_step", *key),
         left=min(left, default=None),

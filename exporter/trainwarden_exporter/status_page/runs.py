@@ -20,7 +20,7 @@ from trainwarden_exporter.status_page.fragments import (
 )
 from trainwarden_exporter.status_page.headline import describe_run
 from trainwarden_exporter.status_page.run_views import (
-    NOT_SETTLED,
+    SETTLING,
     CheckpointView,
     ContainerView,
     HeartbeatView,
@@ -103,7 +103,10 @@ def _pace(run: RunView) -> dict[str, str]:
 def _checkpoint(seen: CheckpointView) -> str | None:
     fragments, more = _step_and_age(seen), []
     if seen.unsettled:
-        fragments, more = [seen.unsettled], [NOT_SETTLED]
+        if seen.age is None:
+            fragments, more = [seen.unsettled], [SETTLING]
+        else:
+            more.append(f"{seen.unsettled} {SETTLING}")
     elif seen.saving:
         of = "" if seen.incomplete_step is None else f" step {seen.incomplete_step:,.0f}"
         more.append(f"saving{of}")

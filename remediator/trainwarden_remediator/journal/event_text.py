@@ -77,7 +77,7 @@ _REASONS = {
     "at_work": "its inference server works, though it does not answer, and is left alone",
     "moving": "its processes are awake: it may evaluate, or have caught the error",
     "account_limit": "too many restarts of the runs of its account: waiting",
-    "saving": "a checkpoint is being written: waiting",
+    "saving": "a checkpoint is being written, or settling: waiting",
 }
 
 _VERDICTS = {

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from trainwarden_exporter.checkpoints.scanner import CheckpointScanner, CheckpointSnapshot
-from trainwarden_exporter.checkpoints.specs import SAVING_SECONDS, CheckpointSpec
+from trainwarden_exporter.checkpoints.specs import CheckpointSpec
 from trainwarden_exporter.run_specs import checkpoint_specs
 from trainwarden_exporter.step_dirs.locations import InstanceFinder
 from trainwarden_remediator.config.schema import Setup
@@ -77,10 +77,9 @@ def run_state_from_checkpoints(
     `unknown` is the reason why other checkpoints of the run could not be scanned, or "".
     """
     newest = [(spec, one) for spec, seen in kinds if (one := seen.result.newest) is not None]
-    in_progress = [
-        new[0] for _, seen in kinds if seen.folders and (new := seen.in_progress) is not None
-    ]
-    saving = any(now - one.changed_at < SAVING_SECONDS for one in in_progress)
+    saving = any(
+        bool(seen.folders) and seen.is_saving(spec.layout.completeness, now) for spec, seen in kinds
+    )
     if unknown:  # a partial scan can show a save in progress, but not the newest checkpoint
         return RunState(saving=saving, saves_unknown=unknown)
     steps = [one.step(spec.layout.step_offset) for spec, one in newest]

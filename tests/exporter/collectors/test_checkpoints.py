@@ -108,6 +108,56 @@ def test_a_checkpoint_of_json_that_is_rewritten_counts_at_once(
     assert announced(closing, tmp_path)["timestamp_seconds", "trainer-overwritten"] == NOW - 1
 
 
+@pytest.mark.parametrize(
+    ("files", "quiet", "shown"),
+    [
+        ({"model.pt2": 100, "step_40.json": 9}, 6, {"settling"}),
+        ({"model.pt2": 100, "step_40.json": 9}, 4, {"saving", "settling"}),
+        ({"model.pt2": 98, "step_40.json": 9}, 6, {"saving", "settling"}),
+        ({"model.pt2": 100}, 6, {"saving", "settling"}),
+        ({"model.pt2": 100, "other.json": 9}, 6, {"saving", "settling"}),
+        ({"model.pt2": 100, "step_40.json": 9}, 31, set()),
+    ],
+)
+def test_a_save_with_all_that_the_one_before_has_is_over_after_seconds(
+    tmp_path: Path, closing: Closing, files: dict[str, int], quiet: float, shown: set[str]
+) -> None:
+    for name, size in (("model.pt2", 100), ("step_20.json", 9)):
+        write(tmp_path / "checkpoint-20" / name, NOW - 90, size)
+    assert ("saving", "trainer") not in announced(closing, tmp_path)
+    for name, size in files.items():
+        write(tmp_path / "checkpoint-40" / name, NOW - quiet, size)
+    found = announced(closing, tmp_path)
+    assert {name for name in ("saving", "settling") if (name, "trainer") in found} == shown
+
+
+def test_a_file_from_before_is_no_part_of_a_save(tmp_path: Path, closing: Closing) -> None:
+    """A checkpoint that is written again has files of the same size from the first line on."""
+    for step, moment in ((20, NOW - 90), (40, NOW - 200)):
+        for name in ("model.pt2", "optimizer.pt2"):
+            write(tmp_path / f"checkpoint-{step}" / name, moment)
+    write(tmp_path / "checkpoint-40/model.pt2", NOW - 6, 200)
+    found = announced(closing, tmp_path)
+    assert found["saving", "trainer"] == 1
+
+
+def test_what_a_proof_is_awaited_of_is_being_saved(tmp_path: Path, closing: Closing) -> None:
+    save(tmp_path, 20, NOW - 90)
+    write(tmp_path / "ckpt/step_40/weights", NOW - 20)
+    found = of(samples(closing(CheckpointsCollector([run(tmp_path)], now=lambda: NOW))))
+    assert (found["saving"], found["settling"]) == (1, 0)
+
+
+def test_a_save_is_not_over_before_its_tracker_names_it(tmp_path: Path, closing: Closing) -> None:
+    for step, moment in ((20, NOW - 90), (40, NOW - 20)):
+        write(tmp_path / f"ckpt/step_{step}/weights", moment)
+    (tmp_path / "ckpt/latest.txt").write_text("20")
+    os.utime(tmp_path / "ckpt/latest.txt", (NOW - 80, NOW - 80))
+    tracked = run(tmp_path, complete={"tracker": "latest.txt"})
+    found = of(samples(closing(CheckpointsCollector([tracked], now=lambda: NOW))))
+    assert (found["complete"], found["saving"], found["settling"]) == (1, 1, 0)
+
+
 def test_an_empty_file_with_a_number_is_no_checkpoint(tmp_path: Path, closing: Closing) -> None:
     write(tmp_path / "ckpt_000020.pth", NOW - 90)
     for name in ("rank-began-0", "epoch-3.log"):
@@ -187,6 +237,7 @@ def test_every_metric_is_shown_for_a_run_that_saves(tmp_path: Path, closing: Clo
         "incomplete_info": 1,
         "incomplete_timestamp_seconds": NOW - 20,
         "saving": 1,
+        "settling": 0,
         "interval_seconds": 600,
     }
 

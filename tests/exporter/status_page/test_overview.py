@@ -270,13 +270,23 @@ def test_what_is_saved_but_not_named_as_a_checkpoint_is_shown() -> None:
 
 def test_the_newest_checkpoint_is_shown_before_it_is_known_to_be_complete() -> None:
     """A run that keeps three, and saves each 11 s, has rarely a checkpoint of 30 s."""
-    young = CheckpointView("t", saving=True, incomplete_step=60)
+    young = CheckpointView("t", saving=True, settling=True, incomplete_step=60)
     run = replace(RUN, checkpoints=(CheckpointView("t-overwritten"), young))
-    assert "Checkpoint step 60, not known to be complete yet" in words(replace(SEEN, runs=(run,)))
+    assert "Checkpoint step 60, settling" in words(replace(SEEN, runs=(run,)))
     shown = re.sub(r"<[^>]+>", " ", run_section(run, "", now=NOW))
-    assert "step 60 not known to be complete yet" in " ".join(shown.split())
-    left = replace(run, checkpoints=(replace(young, saving=False),))
+    assert "step 60 settling" in " ".join(shown.split())
+    left = replace(run, checkpoints=(replace(young, saving=False, settling=False),))
     assert "Checkpoint none" in words(replace(SEEN, runs=(left,)))
+
+
+def test_a_save_of_ten_milliseconds_is_settling_everywhere() -> None:
+    young = CheckpointView("t", 90, 37.0, saving=True, settling=True, incomplete_step=100)
+    run = replace(RUN, checkpoints=(young,))
+    shown = " ".join(re.sub(r"<[^>]+>", " ", run_section(run, "", now=NOW)).split())
+    assert "step 100 settling" in shown
+    assert "saving" not in shown
+    assert "last complete save 37 s ago (step 100 settling)" in describe_run(run)
+    assert not replace(young, age=9000.0, interval=60.0, saving=False).overdue
 
 
 def test_the_newest_checkpoint_is_the_one_saved_last() -> None:
