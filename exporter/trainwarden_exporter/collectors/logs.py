@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.logs.config import MAX_LINE_BYTES
-from trainwarden_exporter.logs.counters import MAX_ERROR_LINES, ErrorLine
+from trainwarden_exporter.logs.counters import MAX_ERROR_LINES, ErrorLine, UnreadStep
 from trainwarden_exporter.logs.deduplication import DeduplicationGroups
 from trainwarden_exporter.logs.events import Sink
 from trainwarden_exporter.logs.file_listing import OutputFiles
@@ -140,8 +140,13 @@ class LogsCollector(Collector):
             for key, (follower, poller) in self._logs.items()
             for metric, more, value in self._samples(follower.spec, poller, lines)
         )
-        self.artifacts = tuple(_newest_per_run(lines))
+        self.artifacts = (*_newest_per_run(lines), *self._unread_steps())
         return families
+
+    def _unread_steps(self) -> Iterator[UnreadStep]:
+        for (run, _), (_, poller) in self._logs.items():
+            if (seen := poller.result()) is not None and seen.value.unread_step:
+                yield UnreadStep(run, seen.value.unread_step)
 
     def trials_logged(self, worker: WorkerKey) -> int | None:
         """Returns the logged trials of a worker; None before all of its logs are read."""

@@ -121,7 +121,8 @@ class ProgressCollector(Collector):
         self._specs = tuple(specs)
         days = (RunDay(spec.run, partial(tracker.day, spec.run)) for spec in specs)
         states = (ReadProgress(spec.run, partial(tracker.state, spec.run)) for spec in specs)
-        self.artifacts = (*self._specs, *days, *states)
+        watches = (tracker.watch(spec.run) for spec in specs)
+        self.artifacts = (*self._specs, *days, *states, *watches)
         self._checkpoints = checkpoints
         self._complete_checkpoints = complete_checkpoints
         self._resume_points = resume_points

@@ -156,6 +156,8 @@ class LinePattern:
     other_writers: str = ""
     """Regular expression; where it matches in the group `writer`, the prefix of the message, the
     line is that of another part of the run, and does not match."""
+    hints_at_step: bool = False
+    """Whether an operator reads a step in the line, though it may be in a form that is not read."""
     redrawn: bool = False
     """Whether the line is a progress bar, whose current state has no line end yet."""
     total_of: Literal["run", "bar", "epoch", "line", "other"] = "run"

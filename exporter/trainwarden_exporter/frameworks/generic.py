@@ -133,6 +133,13 @@ FRAMEWORK = fw.Framework(
             values=_VALUES,
             other_writers=OTHER_WRITERS,
         ),
+        fw.LinePattern(
+            "step_word",
+            r"(?:^|[^\w/.-])(?i:(?:global|train)[ _])?(?i:step|iter(?:ation)?|batch)s?['\"]?"
+            r"(?:[ \t]*[:=#(\[][ \t]*|[ \t]{1,12})\d+",
+            role="trainer",
+            hints_at_step=True,
+        ),
     ),
     notes=fw.bullet_points("""
         - Describe folders, logs and patterns under checkpoints, rollouts and logs of the run.

@@ -14,6 +14,7 @@ from trainwarden_exporter.logs.deduplication import LineDeduplicator
 from trainwarden_exporter.logs.line_parser import shorten_line, strip_prefixes
 from trainwarden_exporter.logs.pattern_search import MatchedLine, PatternMatch, gauge_values
 from trainwarden_exporter.logs.state import Counts, DeduplicationCounts
+from trainwarden_exporter.runtime.redaction import redact
 
 MAX_ERROR_LINES = 20
 """Maximum number of different error lines kept for the status page."""
@@ -69,6 +70,14 @@ class ErrorLine:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadStep:
+    """A line in which an operator reads a step, but no pattern does; redacted, for display."""
+
+    run: str
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
 class LineSource:
     """Location of a line."""
 
@@ -94,6 +103,8 @@ class LineCounters:
         deduplicator: LineDeduplicator | None = None,
     ) -> None:
         self.values: dict[str, LogValue] = {}
+        self.unread_step = ""
+        """The last line with a step that is not read, for display."""
         self._run = run
         self._log = log
         self._deduplicator = deduplicator
@@ -147,6 +158,8 @@ class LineCounters:
         """Records the numbers of `line`; they are of its step, or of the last one before it."""
         text = line.text.decode(errors="replace")
         self._step = line.step_after(self._step)
+        if line.only_hints_at_step:
+            self.unread_step = shorten_line(redact(text))
         for match in line.matches:
             for name, number in gauge_values(match, text):
                 before = LogValue(math.nan, timestamp, self._finite_until.pop(name, None))

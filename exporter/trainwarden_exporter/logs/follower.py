@@ -58,6 +58,8 @@ class LogSnapshot:
     streaks: Mapping[str, int] = field(default_factory=dict)
     """Current streaks by pattern."""
     error_lines: tuple[ErrorLine, ...] = ()
+    unread_step: str = ""
+    """The last line with a step that is not read, for display."""
     values: Mapping[str, LogValue] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Dropped data by reason."""
@@ -295,6 +297,7 @@ class LogFollower:
             counts=counters.counts,
             streaks=counters.streaks,
             error_lines=counters.error_lines,
+            unread_step=counters.unread_step,
             values=dict(counters.values),
             dropped=dict(self._dropped),
             block_buffered=self._buffering.detected,

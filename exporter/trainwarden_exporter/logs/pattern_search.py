@@ -34,6 +34,12 @@ class MatchedLine:
     end: int = 0
     """Where the next line begins in the searched text."""
 
+    @property
+    def only_hints_at_step(self) -> bool:
+        """Whether an operator reads a step in it that no pattern reads."""
+        hints = any(match.pattern.hints_at_step for match in self.matches)
+        return hints and not any("step" in match.groups for match in self.matches)
+
     def step_after(self, before: int | None) -> int | None:
         """Returns the step that it names, in the run's numbering; else the one `before`."""
         for match in reversed(self.matches):

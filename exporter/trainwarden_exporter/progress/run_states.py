@@ -66,7 +66,7 @@ class RunStates:
     ) -> None:
         self._specs = dict(specs)
         self._now = now
-        self._watched_since = now()
+        self.watched_since = now()
         self._lock = Lock()
         self._saving: dict[str, float] = {}
         self._failures: dict[str, tuple[float, str]] = {}
@@ -83,7 +83,7 @@ class RunStates:
         path = None if state_folder is None else state_folder / "progress.json"
         self._file = StateFile[dict[str, RunProgress]](path, dict[str, RunProgress], empty={})
         self.states: dict[str, RunProgress] = {
-            run: after_unobserved_time(state, self._watched_since)
+            run: after_unobserved_time(state, self.watched_since)
             for run, state in self._file.value.items()
             if run in specs
         }
@@ -115,7 +115,7 @@ class RunStates:
             self._errors[event.run] = event.timestamp
             if is_fatal(pattern, event.role):
                 self._failures[event.run] = event.timestamp, pattern.name
-        dated = event.fresh or event.timestamp < self._watched_since - _OWN_TIME_SECONDS
+        dated = event.fresh or event.timestamp < self.watched_since - _OWN_TIME_SECONDS
         for progress_event in events_from_line(event, pattern, dated=dated):
             self.record_guess(event.run, progress_event)
 
@@ -153,7 +153,7 @@ class RunStates:
             beat = state.reports.get(BEAT)
             if beat is None or beat.timestamp < started:
                 self._exact.pop(run, None)  # an earlier process reported
-            witnessed = started >= self._watched_since
+            witnessed = started >= self.watched_since
             self.record(run, TrainerStarted(started, witnessed=witnessed, learned_at=self._now()))
         if finished and not state.finished:
             self.record(run, RunFinished(self._now()))
@@ -238,7 +238,7 @@ class RunStates:
             self.states = {run: shifted(state, set_by) for run, state in self.states.items()}
             self._saving = {run: since + set_by for run, since in self._saving.items()}
             self._errors = {run: at + set_by for run, at in self._errors.items()}
-            self._watched_since += set_by
+            self.watched_since += set_by
 
     def record_looks(self, looks: Mapping[str, RunLook]) -> None:
         with self._lock:

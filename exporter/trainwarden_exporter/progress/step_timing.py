@@ -39,6 +39,11 @@ steps, but a one-off event, such as a suspended machine, must not count forever.
 MAX_PAUSES = 8
 """Maximum number of pauses to keep, the longest ones."""
 
+MIN_REPORT_SECONDS = 2.0
+REPORT_STEPS = 2.0
+"""Seconds, and multiple of the time of a step, from which on a run reports several steps at once.
+"""
+
 SAME_SIGN_SECONDS = 1.0
 """Seconds within which signs count as one: a step may cause several signs and several lines."""
 
@@ -105,6 +110,17 @@ class StepTiming:
         if len(self.intervals) < MIN_SIGNS:
             return None
         return max(median(self.intervals), self.typical or 0.0)
+
+    @property
+    def report_seconds(self) -> float | None:
+        """Usual time between reports of several steps each; None if it is about that of a step.
+
+        A bar of Lightning that is not drawn in a terminal is printed once in an epoch.
+        """
+        usual, typical = self.usual_silence, self.typical
+        if usual is None or typical is None or usual < MIN_REPORT_SECONDS:
+            return None
+        return usual if usual > REPORT_STEPS * typical else None
 
     @property
     def longest_usual_silence(self) -> float | None:

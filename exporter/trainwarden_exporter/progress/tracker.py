@@ -34,6 +34,16 @@ class ReadProgress(NamedTuple):
     read: Callable[[], RunProgress]
 
 
+class RunWatch(NamedTuple):
+    """Since when a run is watched, and how often it reports; computed when a page shows them."""
+
+    run: str
+    since: Callable[[], float]
+    """Returns since when the exporter has followed its log (Unix seconds)."""
+    report_seconds: Callable[[], float | None]
+    """Returns the usual time between reports of several steps each; None for others."""
+
+
 class ProgressTracker:
     """Progress of each run. All methods are thread-safe and return at once.
 
@@ -172,6 +182,14 @@ class ProgressTracker:
         """Returns the start of a weight update in progress (Unix seconds), or None."""
         phase = self.phase(run)
         return phase[1] if phase is not None and phase[0] is Phase.UPDATING_WEIGHTS else None
+
+    def watch(self, run: str) -> RunWatch:
+        """Returns since when `run` is watched, and how often it reports."""
+        return RunWatch(
+            run,
+            lambda: self._shared.watched_since,
+            lambda: self.state(run).timing.report_seconds,
+        )
 
     def states(self) -> tuple[tuple[ProgressSpec, RunProgress], ...]:
         """Returns the states of all runs in configuration order."""

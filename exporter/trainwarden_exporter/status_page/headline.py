@@ -23,12 +23,15 @@ from trainwarden_exporter.runtime.responsibility import (
 )
 from trainwarden_exporter.status_page.problems import Problem
 from trainwarden_exporter.status_page.remediator_client import RemediatorAlert, RemediatorStatus
-from trainwarden_exporter.status_page.run_views import NO_STEP_SEEN, SETTLING, RunView
+from trainwarden_exporter.status_page.run_views import SETTLING, RunView
 from trainwarden_exporter.status_page.series import Tone
 
 _ELSEWHERE = "the remediator may not restart it"
 """The remediator's reason where the `trainwarden run` of a command has ended, too."""
 _NOT_RESTARTED = "Nobody starts it again: its trainwarden run has ended."
+
+LISTED_RUNS = 3
+"""Most runs that are named, if all have finished."""
 
 _ORDER: Sequence[Tone] = ("bad", "warn", "quiet", "good")
 
@@ -241,7 +244,7 @@ def _without_problem(
     runs: Sequence[RunView], remediator: RemediatorStatus | str | None, workers: int
 ) -> Headline:
     up = "1 worker is up" if workers == 1 else f"{workers} workers are up"
-    doing = "; ".join(map(_briefly, runs)) or (up if workers else "no run is known")
+    doing = "; ".join(_doing(runs)) or (up if workers else "no run is known")
     if remediator is None:
         return Headline("good", f"No problem is seen: {doing}. Alerts are not known.", NOBODY)
     if isinstance(remediator, str):
@@ -263,6 +266,17 @@ def _without_problem(
     return Headline("good", f"{well}: {doing}.{mode}", NOBODY)
 
 
+def _doing(runs: Sequence[RunView]) -> Iterator[str]:
+    """Yields what each run does; runs that have finished are counted beside the others."""
+    finished = [run for run in runs if run.finished]
+    if len(finished) == 1 or len(finished) == len(runs) <= LISTED_RUNS:
+        yield from map(_briefly, runs)
+        return
+    yield from (_briefly(run) for run in runs if not run.finished)
+    if finished:
+        yield f"{len(finished)} runs have finished"
+
+
 def _briefly(run: RunView) -> str:
     if run.stepless:
         return f"{run.name} {_verb(run)}"
@@ -279,7 +293,7 @@ def describe_run(run: RunView) -> str:
     if run.step is not None:
         step = f"step {run.step:,.0f}{'' if run.total is None else f' of {run.total:,.0f}'}"
     if run.step_age is not None and not run.finished:
-        usual = None if run.down else run.usual_seconds
+        usual = None if run.down else run.usual_report
         every = f", usually every {format_duration(usual)}" if usual else ""
         ago = format_duration(round(run.step_age))
         if run.quiet:
@@ -288,21 +302,23 @@ def describe_run(run: RunView) -> str:
             step += f" ({ago} ago{every})"
     parts = [f"{run.name} {verb}", *([step] if step else [])]
     if run.stepless:
-        parts = [f"{run.name} {_verb(run)}: {NO_STEP_SEEN}"]
+        parts = [f"{run.name} {_verb(run)}: {run.advice}"]
     if run.stalled or run.late:
         parts = [f"{run.name} stands {f'at {step}' if step else 'still'}"]
     elif run.moves and not (run.finished or run.down):
         # Evaluations, mostly, but the log may not say so.
         parts = [f"{run.name} is at {step or 'its first step'}; a bar counts on: {run.counted}"]
+    return ", ".join((*parts, *_describe_saves(run)))
+
+
+def _describe_saves(run: RunView) -> Iterator[str]:
     ages = [one.age for one in run.checkpoints if one.age is not None]
     unsettled = next(filter(None, (one.unsettled for one in run.checkpoints)), "")
     if ages and not run.finished:
-        parts.append(f"last complete save {format_duration(round(min(ages)))} ago")
-        if unsettled:
-            parts[-1] += f" ({unsettled} {SETTLING})"
+        saved = f"last complete save {format_duration(round(min(ages)))} ago"
+        yield f"{saved} ({unsettled} {SETTLING})" if unsettled else saved
     if run.unnamed:
-        parts.append(f"no checkpoint ({run.unnamed})")
-    return ", ".join(parts)
+        yield f"no checkpoint ({run.unnamed})"
 
 
 def _verb(run: RunView) -> str:
@@ -313,7 +329,7 @@ def _verb(run: RunView) -> str:
     if run.down:  # its last phase stays known
         return "does not run"
     if run.stepless:
-        return f"has shown no step for {format_duration(round(run.trainer_age or 0))}"
+        return f"has shown no step for {format_duration(round(run.without_step))}"
     phase = run.phase.replace("_", " ")
     unknown = "runs" if run.trainer_processes else "is watched"
     words = {"": unknown, "training": "trains", "waiting for rollouts": "trains"}

@@ -155,10 +155,10 @@ def _standstill(run: RunView) -> str:
     # The wait for a step, not for any sign of progress, is what the owner of the run counts.
     passed = max(run.step_age or 0, run.silence or 0)
     clause = f"{run.name} has made no step for {format_duration(round(passed))}"
-    if run.usual_seconds:
-        clause += f" (usually {format_duration(run.usual_seconds)})"
+    if run.usual_report:
+        clause += f" (usually {format_duration(run.usual_report)})"
     saved = min((one.age for one in run.checkpoints if one.age is not None), default=passed)
-    if saved + max(run.usual_seconds or 0, 1) < passed:  # not with its last step
+    if saved + max(run.usual_report or 0, 1) < passed:  # not with its last step
         clause += f", though it saved {format_duration(round(saved))} ago"
     if server := _waited_for(run):
         return f"{clause}: it waits for its inference server {server}, which is starting"

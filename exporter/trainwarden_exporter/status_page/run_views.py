@@ -33,6 +33,11 @@ NO_STEP_SEEN = (
     "trainwarden.beat"
 )
 
+UNREAD_STEP = (
+    "its lines look like a step and cannot be read (`{line}`): no hang can be seen until it prints "
+    "`step 12` at the start of a line, or calls trainwarden.beat"
+)
+
 BRAKE = "brake"
 """Part of the names of patterns whose streak is a problem, as in the shipped rules."""
 
@@ -257,6 +262,12 @@ class RunView:
     trainer_processes: float | None = None
     trainer_age: float | None = None
     """Time since the start of the trainer."""
+    watched: float | None = None
+    """Time for which the exporter has read its log."""
+    report_seconds: float | None = None
+    """Usual time between its reports, each of several steps, if that is far longer than a step."""
+    unread_step: str = ""
+    """A line of its log with a step that is not read."""
     checkpoints: tuple[CheckpointView, ...] = ()
     rollouts: tuple[RolloutView, ...] = ()
     servers: tuple[ServerView, ...] = ()
@@ -299,7 +310,8 @@ class RunView:
     @property
     def late(self) -> bool:
         """Whether the present step takes longer than usual, although no pause explains it."""
-        if self.finished or self.down or self.step_age is None or not self.usual_seconds:
+        usual = self.usual_report
+        if self.finished or self.down or self.step_age is None or not usual:
             return False
         return self.phase not in PAUSES and self._is_late(self.step_age) and not self.moves
 
@@ -309,7 +321,7 @@ class RunView:
         return bool(self.counted) and not self._is_late(self.silence or 0)
 
     def _is_late(self, seconds: float) -> bool:
-        usual = self.usual_seconds or 0
+        usual = self.usual_report or 0
         return seconds > usual + max(usual, LATE_STEP_SECONDS)
 
     @property
@@ -317,9 +329,9 @@ class RunView:
         """Whether it makes no step for many usual ones, which is no problem yet."""
         if self.finished or self.down or self.stalled or self.late or self.moves:
             return False
-        if self.step_age is None or not self.usual_seconds or self.phase in PAUSES:
+        if self.step_age is None or not self.usual_report or self.phase in PAUSES:
             return False
-        return self.step_age > max(QUIET_STEPS * self.usual_seconds, QUIET_SECONDS)
+        return self.step_age > max(QUIET_STEPS * self.usual_report, QUIET_SECONDS)
 
     @property
     def stepless(self) -> bool:
@@ -328,7 +340,25 @@ class RunView:
             return False
         if self.step is not None or self.stall_limit is not None:
             return False
-        return (self.trainer_age or 0) >= STEPLESS_SECONDS
+        return self.without_step >= STEPLESS_SECONDS
+
+    @property
+    def without_step(self) -> float:
+        """Time for which a step would have been seen: an exporter that has just begun saw none."""
+        age = self.trainer_age or 0
+        return age if self.watched is None else min(age, self.watched)
+
+    @property
+    def usual_report(self) -> float | None:
+        """Usual time after which it shows its next step."""
+        return self.report_seconds or self.usual_seconds
+
+    @property
+    def advice(self) -> str:
+        """Returns what shows the steps of a run that has shown none."""
+        if not self.unread_step:
+            return NO_STEP_SEEN
+        return UNREAD_STEP.format(line=self.unread_step)
 
     @property
     def tone(self) -> Tone:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainwarden_exporter.logs.counters import ErrorLine
+from trainwarden_exporter.logs.counters import ErrorLine, UnreadStep
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.progress.run_time_history import RunDay
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.state import RunProgress
-from trainwarden_exporter.progress.tracker import ReadProgress
+from trainwarden_exporter.progress.tracker import ReadProgress, RunWatch
 from trainwarden_exporter.progress.trainings import counted_beside
 from trainwarden_exporter.runtime.responsibility import AT_PROMPT, SUSPENDED
 from trainwarden_exporter.scrape.scraper import Outcome
@@ -42,6 +42,9 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
         for artifact in artifacts
         if isinstance(artifact, ProgressSpec)
     }
+    watches = {one.run: one for one in artifacts if isinstance(one, RunWatch)}
+    unread = {one.run: one.line for one in artifacts if isinstance(one, UnreadStep)}
+    ended = {key[:2] for key, n in series.all("worker_finished").items() if n == 1}
     days = {one.run: one.read for one in artifacts if isinstance(one, RunDay)}
     counted = {one.run: _counted(one.read()) for one in artifacts if isinstance(one, ReadProgress)}
     failed = failures(outcomes)
@@ -65,9 +68,13 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
             halted=_halted(series, run),
             resumes=series.of("training_resumes_total", run) or 0,
             resume_step=series.of("training_resume_step", run),
-            finished=finished == 1,
+            # after its start, the exporter knows the end of a worker before that of its run
+            finished=finished == 1 or bool(trainers.get(run) and ended.issuperset(trainers[run])),
             trainer_processes=series.of("run_trainer_processes", run),
             trainer_age=series.age("run_trainer_start_timestamp_seconds", run),
+            watched=max(0.0, now - watches[run].since()) if run in watches else None,
+            report_seconds=watches[run].report_seconds() if run in watches else None,
+            unread_step=unread.get(run, ""),
             failure=next((failed[key] for key in trainers.get(run, ()) if key in failed), ""),
             checkpoints=series.each("checkpoint_seen_timestamp_seconds", run, _checkpoint),
             rollouts=series.each("rollout_seen_timestamp_seconds", run, _rollout),

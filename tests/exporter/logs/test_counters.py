@@ -3,6 +3,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import pytest
+
 from trainwarden_exporter.frameworks import get_framework
 from trainwarden_exporter.frameworks.base import LinePattern
 from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
@@ -127,6 +129,29 @@ def test_of_a_value_that_is_no_longer_finite_the_last_step_before_is_known() -> 
     assert add("step 32 loss 1.5", 5.0) == 32
     # A resume from an earlier step: what lies between was made again.
     assert add("step 21 loss nan", 6.0) == 20
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("phase one :: step 12 loss 0.5 token=abcdef0123456789", "phase one :: step 12 loss 0.5"),
+        ("[worker-a] global_step=12", "[worker-a] global_step=12"),
+        ("Batch 12/500", "Batch 12/500"),
+        ("step 12 loss 0.5", ""),
+        ("2026-11-29 23:18:34,841 INFO my.train: step=63", ""),
+        ("the model has 12 steps", ""),
+        ("saved /out/step 12", ""),
+    ],
+)
+def test_a_line_with_a_step_that_is_not_read_is_kept_for_display(line: str, shown: str) -> None:
+    generic = get_framework("generic")
+    patterns = (*generic.lines, *generic.default_lines)
+    one = LineCounters("run", "log", patterns)
+    for match in compile_patterns(patterns).search(line.encode(), 0, len(line)):
+        one.record_values(match, 1.0)
+    assert one.unread_step.startswith(shown)
+    assert bool(one.unread_step) == bool(shown)
+    assert "abcdef0123456789" not in one.unread_step
 
 
 def test_lines_of_trouble_that_differ_in_numbers_only_are_shown_as_one() -> None:

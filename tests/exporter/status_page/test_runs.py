@@ -12,9 +12,10 @@ import pytest
 from trainwarden_exporter.app import declared_metrics
 from trainwarden_exporter.collectors.inference import InferenceCollector
 from trainwarden_exporter.collectors.rollouts import RolloutsCollector
-from trainwarden_exporter.logs.counters import ErrorLine
+from trainwarden_exporter.logs.counters import ErrorLine, UnreadStep
 from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.progress.specs import ProgressSpec
+from trainwarden_exporter.progress.tracker import RunWatch
 from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page import page as status_page
@@ -462,6 +463,73 @@ def test_a_run_without_a_step_is_shown_with_how_to_show_one() -> None:
     seen = replace(silent, heartbeats=(HeartbeatView("quiet"),))
     for known in (replace(silent, step=1), replace(silent, stall_limit=60), seen):
         assert "no hang can be seen" not in describe_run(known) + words(known)
+
+
+def test_a_run_whose_lines_look_like_a_step_is_shown_with_one_of_them() -> None:
+    run = RunView("odd", trainer_processes=1, trainer_age=120, unread_step="phase :: step 12")
+    assert describe_run(run) == (
+        "odd has shown no step for 2 min: its lines look like a step and cannot be read "
+        "(`phase :: step 12`): no hang can be seen until it prints `step 12` at the start of a "
+        "line, or calls trainwarden.beat"
+    )
+
+
+def test_a_line_that_is_not_read_reaches_the_view_of_its_run() -> None:
+    artifacts = [UnreadStep("grpo", "phase :: step 12"), UnreadStep("other", "step: 9")]
+    (run,) = build_run_views([outcome(SERIES, *artifacts)], now=NOW)
+    assert run.unread_step == "phase :: step 12"
+
+
+def test_an_exporter_that_has_just_begun_claims_no_silence() -> None:
+    watch = RunWatch("grpo", lambda: NOW - 7, lambda: None)
+    (run,) = build_run_views([outcome(SERIES, watch)], now=NOW)
+    assert run.watched == 7
+    silent = RunView("healthy", trainer_processes=1, trainer_age=116, watched=7)
+    assert describe_run(silent) == "healthy runs"
+    later = replace(silent, trainer_age=209, watched=100)
+    assert describe_run(later).startswith("healthy has shown no step for 1 min 40 s: ")
+
+
+def test_a_run_that_prints_in_bursts_is_judged_by_its_reports() -> None:
+    run = RunView(
+        "lit", phase="training", step=900, usual_seconds=0.111, step_age=11, report_seconds=11
+    )
+    assert not run.quiet
+    assert describe_run(run) == "lit trains, step 900 (11 s ago, usually every 11 s)"
+    assert not replace(run, step_age=70, report_seconds=60).late
+    late = replace(run, step_age=130, report_seconds=60)
+    assert late.late
+    assert "usually every 1 min" in describe_run(late)
+
+
+@pytest.mark.parametrize(
+    ("finished", "running", "doing"),
+    [
+        (1, 0, "run0 has finished"),
+        (2, 0, "run0 has finished; run1 has finished"),
+        (30, 0, "30 runs have finished"),
+        (1, 1, "run0 has finished; demo trains"),
+        (30, 1, "demo trains; 30 runs have finished"),
+    ],
+)
+def test_many_runs_that_have_finished_are_counted(finished: int, running: int, doing: str) -> None:
+    runs = [RunView(f"run{index}", finished=True) for index in range(finished)]
+    runs += [RunView("demo", phase="training")] * running
+    assert summarize((), runs, None).sentence.startswith(f"No problem is seen: {doing}. Alerts")
+
+
+def test_a_run_whose_trainers_have_finished_has_finished_before_its_progress_shows_it() -> None:
+    def seen(finished: float) -> str:
+        series: Series = {
+            "training_finished": {RUN: 0},
+            "run_trainer_processes": {RUN: 0},
+            "worker_finished": {("grpo", "trainer", "trainer"): finished},
+        }
+        spec = ProgressSpec("grpo", trainers=("trainer",))
+        (run,) = build_run_views([outcome(series, spec)], now=NOW)
+        return describe_run(run)
+
+    assert (seen(1), seen(0)) == ("grpo has finished", "grpo does not run")
 
 
 def test_what_a_stuck_run_waits_for_is_the_cause_of_its_standstill() -> None:
