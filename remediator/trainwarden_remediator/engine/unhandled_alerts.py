@@ -40,6 +40,7 @@ from trainwarden_remediator.observation.model import ExporterState, RunState, Wo
 from trainwarden_remediator.observation.snapshot import Observer
 from trainwarden_remediator.policy.alert_handling import CHECKPOINT_DAMAGED
 from trainwarden_remediator.policy.halts import halted_runs
+from trainwarden_remediator.policy.manual_restart import announced_key
 from trainwarden_remediator.policy.operator_end import operator_end
 from trainwarden_remediator.policy.situation import situation_of
 from trainwarden_remediator.runtime.clock import Clock, ConditionTimer
@@ -297,7 +298,8 @@ class UnhandledAlerts:
 
         An alert without an incident has no evidence that would show it.
         """
-        read = partial(read_log_facts, WorkerKey(alert.run, alert.worker), self._setup)
+        key = announced_key(WorkerKey(alert.run, alert.worker), self._setup.trainer_keys)
+        read = partial(read_log_facts, key, self._setup)
         with suppress(OSError):
             return await asyncio.to_thread(bounded_call, f"logs of {alert.run}", read)
         return {}

@@ -145,13 +145,17 @@ def read_gpus(setup: Setup) -> Mapping[str, Any]:
 def read_log_facts(key: WorkerKey, setup: Setup) -> Mapping[str, str]:
     """Returns the path of the log of a worker or run, and its last error or else its last lines.
 
-    Empty without a log. Blocks for as long as the disk does.
+    Those of another worker only where the worker has none. Empty without a log. Blocks for as long
+    as the disk does.
     """
-    trigger, logs = EvidenceTrigger("hold", 0, key, key.run), []
-    for _, source in islice(_logs(trigger, setup), MAX_LOGS):
-        with suppress(OSError):
-            logs.append(source())
-    found = [one for one in logs if one is not None]
+    trigger = EvidenceTrigger("hold", 0, key, key.run)
+    found: list[Mapping[str, Any]] = []
+    for only_own in (True, False):
+        for _, source in islice(_logs(trigger, setup, only_own=only_own), MAX_LOGS):
+            with suppress(OSError):
+                found += [one for one in (source(),) if one is not None]
+        if found:
+            break
     fault = fault_facts({"logs": found})
     if not fault.log:
         return {}
@@ -161,7 +165,9 @@ def read_log_facts(key: WorkerKey, setup: Setup) -> Mapping[str, str]:
     return {"log": fault.log, "last_lines": " | ".join(lines[-SHOWN_LINES:])}
 
 
-def _logs(trigger: EvidenceTrigger, setup: Setup) -> Iterator[tuple[str, Source]]:
+def _logs(
+    trigger: EvidenceTrigger, setup: Setup, *, only_own: bool = False
+) -> Iterator[tuple[str, Source]]:
     """Yields the target's own logs first, then the other logs of its run."""
     target = setup.config.target(trigger.key)
     process = None if target is None else target.process
@@ -171,7 +177,8 @@ def _logs(trigger: EvidenceTrigger, setup: Setup) -> Iterator[tuple[str, Source]
     run = setup.run_config(trigger.key.run or trigger.run)
     specs = [] if run is None else list(log_specs(run))
     own = [spec for spec in specs if trigger.key.worker in ("", spec.worker)]
-    for spec in (*own, *(spec for spec in specs if spec not in own)):
+    others = [] if only_own else [spec for spec in specs if spec not in own]
+    for spec in (*own, *others):
         lines = LINES if spec in own else OTHER_LOG_LINES
         yield spec.name, partial(_read_newest, spec, lines)
 

@@ -56,7 +56,7 @@ SETTLING_SECONDS = 90.0
 `trainwarden run` come and go, and on a loaded host it is scraped late."""
 
 DIFFERING_SECONDS = 10.0
-"""The same of other processes: a state that starts or ends shows up at different moments in two
+"""The same of other processes: a start or an end shows up at different moments in two
 observations."""
 
 

@@ -277,6 +277,31 @@ async def test_the_message_names_the_log_of_the_run_and_how_it_ends(
         assert all(item.values[name].startswith(text) for name, text in shown.items())
 
 
+async def test_the_log_of_the_trainer_is_quoted_and_of_another_worker_only_without_one(
+    start: Start, tmp_path: Path
+) -> None:
+    """An alert about a run is about its training; the other worker may have failed long before."""
+    logs = []
+    for worker, text in (("rollout-0", f"{FAILED}\n"), ("trainer", "step 7\n")):
+        (tmp_path / f"{worker}.log").write_text(text)
+        file = (str(tmp_path / f"{worker}.log"),)
+        logs.append(LogConfig(name=worker, files=file, worker=worker))
+    watch: Watch
+    async with start() as watch:
+        asked = watch.alertmanager.fetch, watch.alertmanager.fetch_status
+        for shown, key in ((logs, "last_lines"), (logs[:1], "last_error")):
+            run, *others = watch.setup.exporter_config.runs
+            runs = (run.model_copy(update={"logs": tuple(shown)}), *others)
+            config = watch.setup.exporter_config.model_copy(update={"runs": runs})
+            setup = replace(watch.setup, exporter_config=config)
+            watch.built.reconfigure(setup, *asked, watch.observer)
+            watch.alertmanager.add({**NAN, "name": key})
+            await watch.clock.advance(60)
+            (event,) = watch.journal.newest_events(1)
+            assert event.facts["log"] == str(tmp_path / f"{shown[-1].worker}.log")
+            assert key in event.facts
+
+
 async def test_a_message_does_not_wait_for_a_log_whose_disk_does_not_answer(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
