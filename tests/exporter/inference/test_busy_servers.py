@@ -10,7 +10,14 @@ import pytest
 
 from fake_engines import FakeEngine, FakeGeneric, FakeVllm
 from nights import Night, watch
-from trainwarden_exporter.inference.health_model import HealthReason
+from trainwarden_exporter.inference.engine_stats import Liveness
+from trainwarden_exporter.inference.health import assess_health
+from trainwarden_exporter.inference.health_model import (
+    HealthLimits,
+    HealthReason,
+    HealthState,
+    ProbeResult,
+)
 from trainwarden_exporter.inference.process_activity import ProcessActivity, read_activity
 from trainwarden_exporter.processes.procfs import read_process
 
@@ -90,18 +97,18 @@ def test_beyond_its_limit_it_is_not_up_and_still_busy() -> None:
     watch_own(story)
 
 
-def test_many_long_requests_are_no_repeated_timeouts() -> None:
-    async def story(night: Night) -> None:
-        await falls_silent(night, computes)
-        seen = set()
-        for _ in range(20):
-            seen |= await night.pass_time(20)
-            night.line.frozen_processes = (False,)
-            seen |= await night.pass_time(10)
-            night.line.frozen_processes = (True,)
-        assert seen <= {HealthReason.OK, HealthReason.BUSY}
-
-    watch_own(story)
+@pytest.mark.parametrize(
+    ("at_work", "reason"), [(True, HealthReason.OK), (False, HealthReason.TIMEOUT)]
+)
+def test_only_silences_without_work_are_repeated_timeouts(
+    at_work: bool,
+    reason: HealthReason,
+) -> None:
+    state = HealthState(reason=HealthReason.OK, has_served=True)
+    silent, serving = ProbeResult(Liveness.SILENT, at_work=at_work), ProbeResult(Liveness.SERVING)
+    for number, result in enumerate([silent, serving] * 4):
+        state = assess_health(result, state, 20.0 * number, HealthLimits()).state
+    assert state.reason is reason
 
 
 def test_a_pause_between_two_parts_of_a_request_is_none_of_its_work() -> None:
