@@ -130,6 +130,9 @@ def run(options: argparse.Namespace) -> int:
     checkpoints = None if options.checkpoints is None else Path(options.checkpoints).absolute()
     if options.wait and not wait_for_host([Path.cwd(), checkpoints or Path.cwd()]):
         return INTERRUPTED
+    if checkpoints is not None and not checkpoints.exists():
+        later = "does not exist yet; it is looked at once the run creates it"
+        print(f"trainwarden run: {options.checkpoints} {later}", file=sys.stderr)
     typed = options.given[: len(options.given) - len(options.command)]
     role = options.role or ("trainer" if options.worker == "trainer" else "worker")
     return start_run(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import re
 from dataclasses import dataclass
 
 from trainwarden_exporter.frameworks.base import CheckpointLayout
@@ -22,6 +24,14 @@ class CheckpointSpec:
     """Configured interval in seconds."""
     is_copy: bool = False
     """Whether the run neither writes nor resumes from them: copies in a second place."""
+
+    @property
+    def named_folder(self) -> str:
+        """The one folder that was named with its whole path; "" for a pattern."""
+        folder = self.layout.folder
+        plain = re.sub(r"\[([*?[])\]", r"\1", folder)  # as glob.escape writes it
+        is_one = folder.startswith("/") and "{" not in folder and folder == glob.escape(plain)
+        return plain if is_one else ""
 
     @property
     def labels(self) -> tuple[str, str]:

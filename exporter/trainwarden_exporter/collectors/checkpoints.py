@@ -48,6 +48,12 @@ OTHERS_INFO = _gauge(
     "1 where the folders hold no checkpoint, and something; the label has the first names.",
     "names",
 )
+MISSING_INFO = _gauge(
+    "checkpoint_missing_folder_info",
+    "1 while the folder of the checkpoints that a run has named does not exist; the label has its "
+    "path.",
+    "path",
+)
 INCOMPLETE_STEP = _gauge(
     "checkpoint_incomplete_step",
     "Step of the incomplete checkpoint that is newer than the newest complete one.",
@@ -224,6 +230,8 @@ class CheckpointsCollector(Collector):
                 result.complete_count or result.incomplete_count or result.unexamined_count
             ):
                 yield OTHERS_INFO, (*spec.labels, printable(", ".join(result.others[:3]))), 1
+            if not seen.value.folders and spec.named_folder:
+                yield MISSING_INFO, (*spec.labels, printable(spec.named_folder)), 1
             recovery = seen.value.recovery
             if recovery is not None and recovery.missing:
                 yield RECOVERY_MISSING, (*spec.labels, printable(recovery.missing)), 1

@@ -102,7 +102,10 @@ class CheckpointList:
         if self.spec.is_copy:
             kind += " (copies)"
         if not self.proofs.checkpoints:
-            yield f"run {run}, {kind}: no checkpoints"
+            folder = self.spec.named_folder
+            missing = folder and not Path(folder).exists()
+            why = f": {printable(folder)} does not exist" if missing else ""
+            yield f"run {run}, {kind}: no checkpoints{why}"
             return
         folders = dict.fromkeys(str(Path(one.path).parent) for one in self.proofs.checkpoints)
         yield f"run {run}, {kind}: {', '.join(map(printable, folders))}"

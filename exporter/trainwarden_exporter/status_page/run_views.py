@@ -73,6 +73,8 @@ class CheckpointView:
     """Whether the run has finished and saves no more."""
     others: str = ""
     """What the folders hold, if no checkpoint: the first names."""
+    missing_folder: str = ""
+    """Its folder, if that does not exist."""
     resume_problem: str = ""
     """What is wrong with the checkpoint that a resume takes; "" if none is known."""
     finite_until: float | None = None
@@ -290,7 +292,12 @@ class RunView:
 
     @property
     def unnamed(self) -> str:
-        """Returns why what lies in the folders is no checkpoint; "" if one does, or nothing."""
+        """Returns why there is no checkpoint: other names, or no folder; "" if not known."""
+        makes_steps = self.step is not None and not self.finished and not self.down
+        if self.checkpoints and all(one.missing_folder for one in self.checkpoints):
+            is_late = makes_steps and (self.trainer_age or 0) >= STEPLESS_SECONDS
+            why = "does not exist: a hang is not healed without a checkpoint"
+            return f"{self.checkpoints[0].missing_folder} {why}" if is_late else ""
         if not self.checkpoints or not all(one.others for one in self.checkpoints):
             return ""
         own = self.framework not in ("", "generic")

@@ -142,6 +142,7 @@ def _checkpoint(series: Series, key: Labels) -> CheckpointView:
         left=min(left, default=None),
         finished=series.of("training_finished", key[0]) == 1,
         others=series.word("checkpoint_others_info", *key),
+        missing_folder=series.word("checkpoint_missing_folder_info", *key),
         resume_problem=series.word("checkpoint_resume_problem_info", *key),
         finite_until=_finite_until(series, key[0]),
     )

@@ -86,6 +86,7 @@ def test_the_shown_command_starts_it_again_as_it_was(
     runs: Runs, work: Path, options: tuple[str, ...]
 ) -> None:
     limits = ("--memory-limit", "1.25GiB", "--age-limit=90m", "--checkpoints", "the steps")
+    (work / "the steps").mkdir()
     before = fail(runs, *COMMAND, options=(*options, *limits, "--detach"))
     (work / "mended").touch()
     shown = Announcement.model_validate(before).start_command
@@ -148,8 +149,18 @@ def test_a_command_that_runs_goes_on_and_the_second_start_names_it(runs: Runs, w
     assert runs.announced("r-2")["state"] == "running"
 
 
+def test_a_folder_of_checkpoints_that_does_not_exist_yet_is_named(runs: Runs, work: Path) -> None:
+    expected = "typo does not exist yet; it is looked at once the run creates it"
+    for is_there in (False, True):
+        _, shown = start(runs, "true", options=(*DETACH, "--checkpoints", "typo"))
+        assert (expected in shown) is not is_there
+        (work / "typo").mkdir(exist_ok=True)
+
+
 def test_two_runs_with_one_folder_of_checkpoints_are_warned_of(runs: Runs, work: Path) -> None:
     """Also where the first only waits: other arguments may be another experiment."""
+    for name in ("ckpt", "other"):
+        (work / name).mkdir()
     before = fail(runs, *COMMAND, options=(*DETACH, "--checkpoints", "ckpt"))
     (work / "mended").touch()
     other = ("--lr=1", "--lr=2")
@@ -173,6 +184,8 @@ def test_runs_of_one_command_are_warned_of_once_and_not_where_each_has_its_check
 ) -> None:
     (work / "mended").touch()
     own: list[tuple[str, ...]] = [("--name", name, "--checkpoints", name) for name in "abc"]
+    for name in "abc":
+        (work / name).mkdir()
     assert [start(runs, *COMMAND, options=(*DETACH, *each)) for each in own] == [(0, [])] * 3
     pids = [runs.announced(name)["pid"] for name in "abc"]
     # where it saves is not known

@@ -158,6 +158,13 @@ def test_a_save_is_not_over_before_its_tracker_names_it(tmp_path: Path, closing:
     assert (found["complete"], found["saving"], found["settling"]) == (1, 1, 0)
 
 
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path, closing: Closing) -> None:
+    found = announced(closing, tmp_path / "a [typo]")
+    named = ("missing_folder_info", "trainer")
+    assert found[named] == 1
+    assert named not in announced(closing, tmp_path)
+
+
 def test_an_empty_file_with_a_number_is_no_checkpoint(tmp_path: Path, closing: Closing) -> None:
     write(tmp_path / "ckpt_000020.pth", NOW - 90)
     for name in ("rank-began-0", "epoch-3.log"):

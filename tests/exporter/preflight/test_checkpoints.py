@@ -257,6 +257,18 @@ def test_of_a_run_without_a_known_framework_only_a_kind_that_exists_is_listed(
     assert listed == [f"run grpo, {shown}: {where}"]
 
 
+def test_a_folder_that_does_not_exist_is_no_folder_without_checkpoints(
+    tmp_path: Path, config_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs.d").mkdir(mode=0o700)
+    typo = str(tmp_path / "typo")
+    named = {"run": "grpo", "worker": "trainer", "pid": os.getpid(), "checkpoints": typo}
+    (tmp_path / "runs.d" / "grpo@trainer.json").write_text(json.dumps(named))
+    assert main(["checkpoints", "grpo", f"--config.file={config_file}"]) == 0
+    shown = capsys.readouterr().out
+    assert shown == f"run grpo, trainer: no checkpoints: {typo} does not exist\n"
+
+
 def test_an_unknown_run_is_misuse(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["checkpoints", "other", f"--config.file={config_file}"]) == 2
     assert "no run has the name other; runs: demo" in capsys.readouterr().err

@@ -268,6 +268,20 @@ def test_what_is_saved_but_not_named_as_a_checkpoint_is_shown() -> None:
     assert "of verl: a.txt" in replace(run, framework="verl").unnamed
 
 
+def test_a_folder_of_checkpoints_that_does_not_exist_is_shown_of_a_run_that_makes_steps() -> None:
+    kinds = (
+        CheckpointView("t", missing_folder="/w/typo"),
+        CheckpointView("o", missing_folder="/w/typo"),
+    )
+    run = replace(RUN, step=40, checkpoints=kinds, trainer_processes=1, trainer_age=120.0)
+    why = "/w/typo does not exist: a hang is not healed without a checkpoint"
+    assert f"Checkpoint none, {why}" in words(replace(SEEN, runs=(run,)))
+    assert describe_run(run).endswith(f", no checkpoint ({why})")
+    assert not replace(run, trainer_age=20.0).unnamed
+    assert not replace(run, step=None).unnamed
+    assert not replace(run, finished=True).unnamed
+
+
 def test_the_newest_checkpoint_is_shown_before_it_is_known_to_be_complete() -> None:
     """A run that keeps three, and saves each 11 s, has rarely a checkpoint of 30 s."""
     young = CheckpointView("t", saving=True, settling=True, incomplete_step=60)
