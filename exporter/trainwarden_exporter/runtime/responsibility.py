@@ -25,12 +25,15 @@ def who_acts(
     return REMEDIATOR if remediator else NOBODY
 
 
-def before_alert(worker: str, *, may_restart: bool, mode: str) -> tuple[str, str]:
+def before_alert(
+    worker: str, *, may_restart: bool, mode: str, since: str = "its end"
+) -> tuple[str, str]:
     """Returns who starts a worker that is gone, and what is done, while no alert reports it yet.
 
-    `mode` is that of the remediator, which may restart the worker or not.
+    `mode` is that of the remediator, which may restart the worker or not; `since`: what the alert
+    is about.
     """
-    soon = "once its alert fires, some 20 s after its end"
+    soon = f"once its alert fires, some 20 s after {since}"
     if not may_restart:
         return YOU, "the remediator may not restart it"
     if mode == "observe":

@@ -221,7 +221,8 @@ def _of_another(problem: Problem, remediator: RemediatorStatus) -> bool:
 
 
 def _before_an_alert(problem: Problem, remediator: RemediatorStatus) -> tuple[str, str]:
-    if remediator.may_restart is None or not (problem.gone or problem.stalled):
+    due = problem.gone or problem.stalled or problem.over_limit
+    if remediator.may_restart is None or not due:
         return NOBODY, NOTHING_YET
     if problem.stalled:
         able = problem.run in remediator.may_restart_stalled
@@ -236,7 +237,10 @@ def _before_an_alert(problem: Problem, remediator: RemediatorStatus) -> tuple[st
     may_restart = f"{problem.run}/{problem.worker}" in remediator.may_restart
     if problem.failed and not may_restart:
         return YOU, _NOT_RESTARTED
-    who, handling = before_alert(problem.worker, may_restart=may_restart, mode=remediator.mode)
+    since = "it came over its limit" if problem.over_limit else "its end"
+    who, handling = before_alert(
+        problem.worker, may_restart=may_restart, mode=remediator.mode, since=since
+    )
     return who, as_sentence(who, handling)
 
 

@@ -42,6 +42,8 @@ class Problem:
     """what starts such a command again, for a shell."""
     dismissal: str = ""
     """What ends the alerts of such a command, as a sentence."""
+    over_limit: bool = False
+    """Whether it is a worker that exceeds its memory limit: an alert is due."""
     stalled: bool = False
     """Whether it is a run that has stalled: an alert is due;"""
     limit: float | None = None
@@ -68,7 +70,9 @@ def worker_problems(workers: Sequence[WorkerView]) -> Iterator[Problem]:
             how = restarts if worker.restarts_itself else ""
             who = NOBODY if how else YOU if worker.left_behind else ""
             start, end = worker.start_command, dismissal(WorkerKey(*about), keys) if failed else ""
-            yield Problem(worker.tone, clause, *about, gone, failed, start, end, who=who, how=how)
+            over = not gone and not worker.left_behind and worker.memory_tone == "bad"
+            one = Problem(worker.tone, clause, *about, gone, failed, start, end, who=who, how=how)
+            yield replace(one, over_limit=over)
 
 
 def run_problems(run: RunView) -> Iterator[Problem]:

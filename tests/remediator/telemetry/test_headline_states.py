@@ -458,6 +458,28 @@ async def test_a_worker_that_is_gone_before_its_alert(
     assert (shown["who_acts"], shown["how"]) == (who, how)
 
 
+@pytest.mark.parametrize(
+    ("known", "who", "how"),
+    [
+        ({}, REMEDIATOR, "It restarts rollout-0 once its alert fires, some 20 s after it came"),
+        ({"mode": "observe"}, YOU, "The remediator only observes: it proposes a restart once "),
+        ({"may_restart": ()}, YOU, "The remediator may not restart it."),
+    ],
+)
+async def test_a_worker_that_is_over_its_limit_before_its_alert(
+    box: Box, known: dict[str, Any], who: str, how: str
+) -> None:
+    """Also between two alerts about it: that nobody needs to act would not be so."""
+    box.known = {}
+    async with staged(box) as stage:
+        status = (await stage.shown()).status
+    assert isinstance(status, RemediatorStatus)
+    shown = status_json(page_data(status.model_copy(update=known), **LEAKING))
+    assert "is over its memory limit" in shown["headline"]
+    assert shown["who_acts"] == who
+    assert shown["how"].startswith(how)
+
+
 async def test_a_run_whose_trainer_is_gone_neither_trains_nor_stands_still(box: Box) -> None:
     box.known = {}
     trainer = ("demo", "trainer", "trainer")
