@@ -8,7 +8,7 @@ from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import stop_command
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
-from trainwarden_remediator.config.restart_methods.run import WRAPPER_ENDED
+from trainwarden_remediator.config.restart_methods.run import start_in
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.model import (
     RESTART_LOOP,
@@ -43,7 +43,7 @@ def advice(notification: Notification, setup: Setup, actions: Sequence[PastActio
         return manual_restart(key, setup.announced, lacks_folder=lacks_folder)
     gone = event.alert == WORKER_GONE
     killed = gone and announced is not None and not announced.has_ended
-    if killed and WRAPPER_ENDED in str(event.facts.get("detail")):
+    if killed and start_in(str(event.facts.get("detail")))[0]:
         # Its end is not recorded: the ranks of a launcher may live, and hold its GPUs and ports.
         left = f"{_stop(key, setup)} names them"
         return f"Its own programs were killed; processes of it may live: {left}."

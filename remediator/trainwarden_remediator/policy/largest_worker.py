@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_size
-from trainwarden_remediator.config.restart_methods.run import WRAPPER_ENDED
 from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.model import Decision, Verdict
 from trainwarden_remediator.observation.model import ExporterState
@@ -66,7 +65,7 @@ def _why_left_alone(context: DecisionContext, target: Target) -> str:
     if alert := blocking_alert(target, state):
         return f"held while {alert} fires"
     if not target.can_be_restarted:
-        return WRAPPER_ENDED
+        return target.why_ended
     own = [action for action in state.actions if action.key == target.key]
     return "no attempts left" if count_attempts(context, own, target) >= target.attempts else ""
 

@@ -68,11 +68,15 @@ def test_a_loop_of_the_run_itself_says_that_it_goes_on(tmp_path: Path, state: st
     assert "`trainwarden stop demo` ends that." in text
 
 
+WITH_COMMAND = WRAPPER_ENDED.replace("--detach -- COMMAND", "--name demo -- python train.py")
+
+
+@pytest.mark.parametrize("detail", [WRAPPER_ENDED, WITH_COMMAND])
 @pytest.mark.parametrize("state", ["running", "failed"])
 def test_what_may_live_of_a_run_whose_own_programs_were_killed_is_named_by_stop(
-    tmp_path: Path, state: str
+    tmp_path: Path, state: str, detail: str
 ) -> None:
-    facts = {"verdict": "wait", "reason": "managed_elsewhere", "detail": WRAPPER_ENDED}
+    facts = {"verdict": "wait", "reason": "managed_elsewhere", "detail": detail}
     event = Event(7, NOW, 3, None, "decision", "TrainingWorkerGone", "demo", "trainer", facts)
     text = advised(tmp_path, Notification(1, "phone", "blocked", event), state=state)
     killed = "processes of it may live: `trainwarden stop demo` names them"
