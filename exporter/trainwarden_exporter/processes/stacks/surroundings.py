@@ -43,6 +43,7 @@ from trainwarden_exporter.processes.stacks.model import (
     Stacks,
 )
 from trainwarden_exporter.processes.stacks.prompts import reads_terminal
+from trainwarden_exporter.processes.stacks.py_spy import MAX_THREADS
 from trainwarden_exporter.processes.stacks.thread_waits import (
     examined_thread,
     is_closed,
@@ -189,6 +190,8 @@ def _may_be_served(finding: Finding, inside: Collection[Identity], root: Path) -
     if waits_for_forks(main) or _name(pid, root) in _REPORTING_PROGRAMS:
         return False
     tids = [examined_thread(finding)] if finding.stacks.is_python else list_threads(pid, root)
+    if len(tids) == MAX_THREADS:
+        return True  # there may be more
     states = ((tid, read_thread_state(pid, tid, root)) for tid in tids)
     return not all(is_closed(pid, tid, state, inside, root) for tid, state in states)
 
@@ -220,7 +223,9 @@ def stands_for_ever(pid: int, root: Path = PROC) -> bool:
     Whatever else it waits for, somebody may give it: a timer, a client, a server behind it.
     """
     states = [read_thread_state(pid, tid, root) for tid in list_threads(pid, root)]
-    return bool(states) and all(one.state in ("T", "t") or sleeps_on(one) for one in states)
+    if not states or len(states) == MAX_THREADS:
+        return False  # it has ended, or has more threads
+    return all(one.state in ("T", "t") or sleeps_on(one) for one in states)
 
 
 def _uses_accelerator(pid: int, root: Path) -> bool:

@@ -20,7 +20,8 @@ from trainwarden_exporter.processes.stacks.model import (
     Stacks,
     ThreadStack,
 )
-from trainwarden_exporter.processes.stacks.surroundings import look_around
+from trainwarden_exporter.processes.stacks.py_spy import MAX_THREADS
+from trainwarden_exporter.processes.stacks.surroundings import look_around, stands_for_ever
 
 MEMBER = Member(WorkerKey("night", "trainer"), "trainer", Identity(5, 1), 1, is_trainer=True)
 
@@ -240,3 +241,14 @@ def test_a_sleep_of_a_reporter_wakes_nobody(tmp_path: Path, file: str, *, may_en
     waits = Finding(MEMBER, Activity.QUEUE, "get (queue.py)", stacks=Stacks((thread,)))
 
     assert look_around(waits, (), tmp_path).may_end is may_end
+
+
+@pytest.mark.parametrize(("threads", "stands"), [(MAX_THREADS - 1, True), (MAX_THREADS, False)])
+def test_of_a_process_with_too_many_threads_it_is_not_known_whether_it_acts(
+    tmp_path: Path, threads: int, *, stands: bool
+) -> None:
+    for tid in range(threads):
+        (tmp_path / f"5/task/{tid}").mkdir(parents=True)
+        (tmp_path / f"5/task/{tid}/stat").write_text(f"{tid} (a) T 1 5 5")
+
+    assert stands_for_ever(5, tmp_path) is stands
