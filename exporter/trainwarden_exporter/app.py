@@ -43,7 +43,11 @@ from trainwarden_exporter.gpu.nvml_library import Nvml
 from trainwarden_exporter.gpu.xid_watcher import XidWatcher
 from trainwarden_exporter.heartbeats.registry import HeartbeatRegistry
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, read_announcements
-from trainwarden_exporter.processes.config import hash_workers, hash_workers_by_run
+from trainwarden_exporter.processes.config import (
+    hash_workers,
+    hash_workers_by_run,
+    workers_by_key,
+)
 from trainwarden_exporter.processes.process_table import ProcessTable
 from trainwarden_exporter.progress.beats import default_beats_folder
 from trainwarden_exporter.progress.holds import HoldPollers
@@ -314,7 +318,7 @@ class Exporter:
 
     def _read_announced(self) -> _Loaded | None:
         config = self._with_announced(self._file_config)
-        return None if config == self.config else self._load(config)
+        return None if config == self.config else self._load(config, self._file_config)
 
     def _with_announced(self, config: Config) -> Config:
         announced = read_announcements(
@@ -329,18 +333,19 @@ class Exporter:
         self.run_problems = problems
         return merged
 
-    def _load(self, config: Config) -> _Loaded:
+    def _load(self, config: Config, file_config: Config) -> _Loaded:
+        announced = self._announced_runs.workers.keys() - workers_by_key(file_config.runs).keys()
         return (
             config,
             self._build(config),
-            hash_workers_by_run(config.runs, self._announced_runs.workers),
+            hash_workers_by_run(config.runs, announced),
         )
 
     def _read(self) -> _Loaded:
         loaded = Config() if self.path is None else load_config(self.path)
         if self._remediator is not None:
             loaded = loaded.model_copy(update={"remediator": self._remediator})
-        found = self._load(self._with_announced(loaded))
+        found = self._load(self._with_announced(loaded), loaded)
         self._file_config = loaded
         return found
 

@@ -95,8 +95,8 @@ _OF_TOTAL = re.compile(
 def hides_failure(shown: bytes) -> bool:
     """Returns whether a command with exit status 0 has failed by what it has printed last.
 
-    That is a traceback, after which it made no step though some were left: a pipe, or a script that
-    goes on, hides the status of the program that failed.
+    That is a traceback with nothing after it, though steps were left: a pipe hides the status of
+    the program that failed. A program that goes on after a traceback has caught the error.
     """
     before, found, after = shown.rpartition(_TRACEBACK)
     is_ignored = before.rstrip().rpartition(b"\n")[2].startswith(b"Exception ignored in")
@@ -104,7 +104,13 @@ def hides_failure(shown: bytes) -> bool:
     if not found or is_ignored or raised is None or not counts:
         return False
     step, total = (int(one) for one in counts[-1].groups() if one is not None)
-    return step + 1 < total and _COUNT.search(after, raised.end()) is None
+    is_last = not after[raised.end() :].strip()
+    return is_last and step + 1 < total and not any(map(_is_whole, counts))
+
+
+def _is_whole(count: re.Match[bytes]) -> bool:
+    step, total = (int(one) for one in count.groups() if one is not None)
+    return step >= total
 
 
 def end_state(status: int, *, stopped: bool, finishes: bool) -> str:

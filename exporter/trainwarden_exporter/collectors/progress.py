@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.processes.matching import WorkerKey, WorkerLiveness
 from trainwarden_exporter.processes.procfs import Identity
-from trainwarden_exporter.processes.stacks.endings import ScriptEnd
+from trainwarden_exporter.processes.stacks.endings import EndKind, ScriptEnd
 from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.progress.attempts import AttemptLog
 from trainwarden_exporter.progress.beats import SOURCE as BEAT
@@ -292,7 +292,9 @@ class ProgressCollector(Collector):
 
     def _movement(self, run: str, silence: float | None) -> Movement:
         """Returns what the processes do; a script that an error has ended makes no step either."""
-        failed = self._script_end(run, silence) and self._tracker.has_error_since(run, silence)
+        end = self._script_end(run, silence)
+        is_over = end is not None and end.kind is not EndKind.LEFT_TO_THREAD
+        failed = is_over and self._tracker.has_error_since(run, silence)
         return Movement.STUCK if failed else self._sampled_movement(run, silence)
 
     def _update_trainer(

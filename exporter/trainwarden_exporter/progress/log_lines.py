@@ -24,7 +24,11 @@ MAX_NAME = 100
 MAX_STEP = 2**53
 """Larger numbers are not exact as a Prometheus sample, and count as no step."""
 
-_NUMBERS = re.compile(r"[\d.,:+-]*\d")
+_VARIES = re.compile(
+    r"[\d.,:+-]*\d|\b(?:nan|[+-]?inf|Mon|Tue|Wed|Thu|Fri|Sat|Sun"
+    r"|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b"
+)
+"""What lines of one kind have in the place of each other: numbers, and the names of a date."""
 _SPAN = re.compile(
     r"\s*(\d+(?:\.\d+)?)\s*(d|h|min|m|ms|s|us|µs)(?![a-z])", re.ASCII | re.IGNORECASE
 )
@@ -96,7 +100,7 @@ def _form(groups: Mapping[str, str]) -> str:
         return ""
     total = "/" if "total" in groups else ""
     around = f"{groups.get('writer', '')}{groups['key']}{total} {groups.get('after', '')}"
-    return " ".join(_NUMBERS.sub("0", around).split())[:MAX_NAME]
+    return " ".join(_VARIES.sub("0", around).split())[:MAX_NAME]
 
 
 def is_value_name(name: str) -> bool:

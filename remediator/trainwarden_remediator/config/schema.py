@@ -331,10 +331,12 @@ def load_exporter_file(path: Path, config: Config) -> Setup:
     """
     exporter_config = load_exporter_config(config.exporter.config)
     announced = read_announcements(announcements_folder(exporter_config), time.time())
+    # a worker that the file names keeps the selector it has there
+    added = announced.workers.keys() - workers_by_key(exporter_config.runs).keys()
     exporter_config, _ = with_announced(exporter_config, announced)
     config = _with_announced_targets(config, announced)
     stopped = announced.stopped - workers_by_key(exporter_config.runs).keys()
-    hashes = hash_workers_by_run(exporter_config.runs, announced.workers)
+    hashes = hash_workers_by_run(exporter_config.runs, added)
     setup = Setup(config, exporter_config, stopped, announced, hashes)
     problems = [problem_at(path, text, *place) for text, place in wrong_references(setup)]
     if problems:

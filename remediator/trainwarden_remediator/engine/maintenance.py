@@ -92,9 +92,12 @@ class Maintenance:
                     finished = {name for name, run in exporter.runs.items() if run.finished}
                     known = finished if known is None else known - (exporter.runs.keys() - finished)
                     for name in sorted(finished - known):
+                        own = exporter.runs[name]
+                        is_complete = own.total_steps is not None and own.step == own.total_steps
                         left = await asyncio.to_thread(self._left_behind, name)
-                        goes_on = {"goes_on": left} if left else {}
-                        await self._record_finished(name, exporter.runs[name], **goes_on)
+                        # what lives on after all steps trains no more
+                        goes_on = {"goes_on": left} if left and not is_complete else {}
+                        await self._record_finished(name, own, **goes_on)
                         known.add(name)
                         unended[name] = self._clock.monotonic()
                     for name, since in list(unended.items()):
@@ -103,7 +106,10 @@ class Maintenance:
                             del unended[name]
                         elif self._clock.monotonic() - since >= UNENDED_SECONDS:
                             waits = run.unended or "what its processes wait for is not known"
-                            await self._record_finished(name, run, unended=waits)
+                            announced = self._context.setup.announced.workers
+                            is_announced = any(key.run == name for key in announced)
+                            stop = f"trainwarden stop {name}" if is_announced else ""
+                            await self._record_finished(name, run, unended=waits, stop=stop)
                             del unended[name]
             await self._clock.sleep(RUNS_SECONDS)
 

@@ -214,8 +214,8 @@ def _describe_finish(facts: dict[str, Any]) -> str:
     finish = f"the run {describe_finish(step, total)}{at}{of}"
     if not (waits := facts.get("unended")):
         return finish
-    ends = f"`trainwarden stop {facts['run']}` ends it, and frees its GPUs"
-    return f"{finish}, and its process does not end: {waits}; {ends}"
+    ends = f"; `{stop}` ends it" if (stop := facts.get("stop")) else ""
+    return f"{finish}, and its process does not end: {waits}{ends}"
 
 
 def _describe_change(kind: str, facts: dict[str, Any]) -> str:

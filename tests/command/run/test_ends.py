@@ -24,7 +24,7 @@ TRACEBACK = b"Traceback (most recent call last):\n  File x\nRuntimeError: no suc
 
 
 def test_a_failure_that_a_pipe_hides_is_a_failure(runs: Runs) -> None:
-    process = runs.piped("sh", "-c", f'python3 -c "{FAILS}" 2>&1 | cat; echo finished wrapper')
+    process = runs.piped("sh", "-c", f'python3 -c "{FAILS}" 2>&1 | cat')
     _, shown = process.communicate()
     announced = runs.announced()
     assert (process.returncode, announced["state"], announced["exit_status"]) == (0, "failed", 0)
@@ -35,7 +35,9 @@ def test_a_failure_that_a_pipe_hides_is_a_failure(runs: Runs) -> None:
     ("shown", "failed"),
     [
         (b"step 45/110\n" + TRACEBACK, True),
-        (b"step 45 of 110\n" + TRACEBACK + b"finished wrapper\n", True),
+        (b"step 45 of 110\n" + TRACEBACK + b"\r\n \n", True),
+        (b"step 45/110\n" + TRACEBACK + b"saved locally, done\n", False),  # caught, as of an upload
+        (b"step 110/110\n 98/100 [00:45<01:05, 1.00it/s]\n" + TRACEBACK, False),
         (b"\r 45/110 [00:45<01:05, 1.00it/s]\r\n" + TRACEBACK.replace(b"\n", b"\r\n"), True),
         (b"step 45/110\n" + TRACEBACK + b"step 46/110\n", False),  # it was caught
         (b"step 109/110\n" + TRACEBACK, False),

@@ -874,6 +874,6 @@ def test_neither_an_action_that_did_nothing_nor_one_of_another_worker_counts_as_
 
 
 def test_a_detail_that_only_repeats_its_reason_is_left_out() -> None:
-    repeated = "a checkpoint is being written"
+    repeated = "a checkpoint is being written, or settling"
     assert describe_reason("saving", repeated) == f"{repeated}: waiting"
     assert describe_reason("saving", "of ppo").endswith(": waiting (of ppo)")

@@ -26,7 +26,7 @@ _EPOLL = {"x86_64": ("232", "281", "441"), "aarch64": ("22", "441")}.get(platfor
 
 _MOST_FILES = 4096
 
-MAX_FILES = 32
+MAX_FILES = 16
 """Files of one wait whose other ends are searched for: each time in all processes."""
 
 
@@ -53,6 +53,8 @@ def find_awaited_files(pid: int, tid: int, root: Path = PROC) -> tuple[int, ...]
 
 def _read_sets(memory: str, count: int, addresses: Iterable[int]) -> tuple[int, ...] | None:
     """Returns the files in sets of select(2), which have a bit for each of `count` files."""
+    if count > 64 * _MOST_FILES:
+        return None
     words = -(-count // 64)
     sets = [_read(memory, one, 8 * words) for one in addresses if one]
     known = [int.from_bytes(one, "little") for one in sets if one is not None]

@@ -7,15 +7,13 @@ from typing import NamedTuple
 
 from trainwarden_exporter.processes.stacks.model import Activity, Diagnosis, Finding, ThreadStack
 from trainwarden_exporter.processes.stacks.py_spy import MAX_FRAMES
+from trainwarden_exporter.processes.stacks.waits import waits_for_forks
 
 _SCHEDULERS = ("/gevent/", "/greenlet/", "/eventlet/")
 """Their main thread may run a stack that begins elsewhere than in the script."""
 
 
-_HELPERS = (
-    *("multiprocessing/resource_tracker.py", "multiprocessing/forkserver.py"),
-    "torch/utils/data/_utils/worker.py",
-)
+_HELPERS = ("multiprocessing/resource_tracker.py", "torch/utils/data/_utils/worker.py")
 
 
 class EndKind(Enum):
@@ -56,6 +54,8 @@ def script_end(diagnosis: Diagnosis) -> ScriptEnd | None:
 
 def _is_helper(one: Finding) -> bool:
     """Whether it is a process that a library has started, and that ends only with its parent."""
+    if waits_for_forks(_main_thread(one)):
+        return True
     return any(
         frame.file.endswith(_HELPERS) for thread in one.stacks.threads for frame in thread.frames
     )
@@ -67,12 +67,12 @@ def _main_thread(one: Finding) -> ThreadStack | None:
 
 
 def _has_left_script(one: Finding) -> bool:
-    """Whether the outermost call is none of a module, as it is of a script that runs."""
+    """Whether no call of a module is left, as a script that runs has, also by `python -m`."""
     main = _main_thread(one)
     if main is None or not main.frames or len(main.frames) >= MAX_FRAMES:
         return False
-    first = main.frames[-1]
-    return first.function != "<module>" and not any(name in first.file for name in _SCHEDULERS)
+    begins_elsewhere = any(name in main.frames[-1].file for name in (*_SCHEDULERS, "<frozen "))
+    return not begins_elsewhere and all(one.function != "<module>" for one in main.frames)
 
 
 def _has_own_thread(one: Finding) -> bool:

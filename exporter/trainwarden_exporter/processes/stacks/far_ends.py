@@ -33,6 +33,7 @@ from trainwarden_exporter.processes.unix_sockets import read_unix_peers
 from trainwarden_exporter.runtime.formatting import on_one_line
 
 MAX_FAR_ENDS = 8
+_INODE = 6  # the place in a line of /proc/net/unix
 UNKNOWN = FarEnd("a process that is not known")
 _LOCK = re.compile(r"(\d+): (-> )?\S+ +\S+ +\S+ +(\d+) ")
 
@@ -109,8 +110,8 @@ def leads_outside(
     if not own:
         return False
     of_members = set[int]().union(*(socket_inodes(one, root) for one in members))
-    peers = read_unix_peers()
-    if any(peers[one] not in of_members for one in own & peers.keys()):
+    local, peers = read_text(f"{root}/{pid}/net/unix") or "", read_unix_peers()
+    if any(is_local_socket(one, local) and peers.get(one) not in of_members for one in own):
         return True
     connections, listeners = _read_connections(pid, root), read_table(pid, root)
     served = {listeners[one].port for one in socket_inodes(pid, root) & listeners.keys()}
@@ -148,7 +149,9 @@ def find_local_ends(
 
 def is_local_socket(inode: int, text: str) -> bool:
     """Whether a /proc/<pid>/net/unix lists a socket."""
-    return any(str(inode) == line.split()[6] for line in text.splitlines()[1:])
+    # a name has any bytes, also separators of lines
+    fields = (line.split() for line in text.split("\n")[1:])
+    return any(len(one) > _INODE and one[_INODE] == str(inode) for one in fields)
 
 
 _MAX_PATH = 4096

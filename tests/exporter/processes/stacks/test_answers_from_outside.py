@@ -9,6 +9,7 @@ import pytest
 from tests.exporter.processes.stacks.test_waits_of_c_code import members, run, seen
 
 from trainwarden_exporter.processes.listening_ports import read_listeners
+from trainwarden_exporter.processes.stacks.far_ends import is_local_socket
 
 if TYPE_CHECKING:
     from tests.exporter.conftest import Start
@@ -110,3 +111,9 @@ def test_a_wait_for_the_run_itself_proves_a_hang(
 
 def _port(pid: int) -> str:
     return str(read_listeners([pid])[pid][0].port)
+
+
+def test_names_of_sockets_separate_no_lines() -> None:
+    """Any account may bind one, and its name may have any bytes."""
+    text = "Num RefCount\n0: 2 0 0 1 1 77 @a\u2028b\x0bc\n0: 2 0 0 1 1 78 @a\nshort\n"
+    assert [is_local_socket(inode, text) for inode in (77, 78, 79)] == [True, True, False]

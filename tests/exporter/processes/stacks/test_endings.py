@@ -29,6 +29,8 @@ SHUTDOWN = Frame("_shutdown", f"{LIB}/threading.py", 1590)
 WAIT = Frame("Condition.wait", f"{LIB}/threading.py", 327)
 TRACKER = Frame("main", f"{LIB}/multiprocessing/resource_tracker.py", 200)
 LOADER = Frame("_worker_loop", "/venv/torch/utils/data/_utils/worker.py", 200)
+SELECT = Frame("select", f"{LIB}/selectors.py", 468)
+FORKS = Frame("main", f"{LIB}/multiprocessing/forkserver.py", 220)
 NOT_PYTHON, UNREADABLE = Stacks(is_python=False), Stacks(problem="not permitted")
 
 
@@ -66,6 +68,13 @@ def end_of(*shown: Stacks, activity: Activity = Activity.LOCK) -> ScriptEnd | No
         ([stacks(SHUTDOWN), UNREADABLE], None),
         ([NOT_PYTHON, stacks(WAIT, MODULE, pid=2)], None),
         ([UNREADABLE], None),
+        # `python -m`, and a process that a server of forks has made
+        ([stacks(WAIT, MODULE, Frame("_run_module_as_main", "<frozen runpy>", 198))], None),
+        (
+            [stacks(SHUTDOWN), stacks(WAIT, Frame("train", "/srv/t.py", 1), FORKS, MODULE, pid=2)],
+            None,
+        ),
+        ([stacks(SHUTDOWN), stacks(SELECT, FORKS, MODULE, pid=2)], EndKind.LEFT),
         ([stacks(WAIT, Frame("run", "/venv/gevent/hub.py", 1))], None),
         ([stacks(*[WAIT] * MAX_FRAMES)], None),
         ([], None),
@@ -88,6 +97,7 @@ SCRIPTS = {
     "crash": "import threading, time\n"
     "def beat():\n    while True: time.sleep(0.2)\n"
     "threading.Thread(target=beat).start()\nraise RuntimeError\n",
+    "module": "import threading\ndef train(): threading.Event().wait()\ntrain()\n",
     "alive": "import threading\ndef train(): threading.Event().wait()\ntrain()\n",
 }
 
@@ -97,13 +107,16 @@ SCRIPTS = {
     ("name", "kind"),
     [
         *(("thread", EndKind.LEFT), ("atexit", EndKind.LEFT)),
-        *(("crash", EndKind.LEFT_TO_THREAD), ("alive", None)),
+        *(("crash", EndKind.LEFT_TO_THREAD), ("alive", None), ("module", None)),
     ],
 )
 def test_the_end_of_a_real_script(tmp_path: Path, name: str, kind: EndKind | None) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPTS[name])
-    process = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.DEVNULL)
+    arguments = ["-m", "train"] if name == "module" else [str(script)]
+    process = subprocess.Popen(
+        [sys.executable, *arguments], stderr=subprocess.DEVNULL, cwd=tmp_path
+    )
     one = member(process.pid, identity=Identity(process.pid, 1))
     found: ScriptEnd | None = None
     try:
