@@ -15,6 +15,7 @@ from trainwarden_exporter.processes.stacks.far_ends import (
     find_pipe_ends,
     find_servers,
     leads_outside,
+    read_link,
 )
 from trainwarden_exporter.processes.stacks.kernel_state import parse_file_number
 from trainwarden_exporter.processes.stacks.model import FarEnd
@@ -70,7 +71,7 @@ def find_ends(
 
     Empty for a pipe, or another file, that only processes of the run have open.
     """
-    link = _link(f"{root}/{pid}/fd/{file}")
+    link = read_link(f"{root}/{pid}/fd/{file}")
     if link.startswith("pipe:"):
         return find_pipe_ends(pid, file, members, root)
     if link.startswith("socket:"):
@@ -110,10 +111,3 @@ def _read(memory: str, address: int, size: int) -> bytes | None:
     finally:
         os.close(file)
     return data if len(data) == size else None
-
-
-def _link(path: str) -> str:
-    try:
-        return os.readlink(path)  # noqa: PTH115 - a link in /proc, not a path
-    except OSError:
-        return ""

@@ -169,10 +169,10 @@ def find_file(pid: int, tid: int, root: Path = PROC) -> tuple[FarEnd, ...]:
     first, second = arguments[:2]
     file_number = parse_file_number(f"{number} {first}")
     if file_number is not None:
-        path = _link(f"{root}/{pid}/fd/{file_number}")
+        path = read_link(f"{root}/{pid}/fd/{file_number}")
     elif first in _WORKING_FOLDER:
         name = _read_string(f"{root}/{pid}/mem", second)
-        path = os.path.join(_link(f"{root}/{pid}/cwd"), name) if name else ""  # noqa: PTH118 - text
+        path = os.path.join(read_link(f"{root}/{pid}/cwd"), name) if name else ""  # noqa: PTH118 - text
     else:
         path = _read_string(f"{root}/{pid}/mem", first)
     return (FarEnd(on_one_line(path)),) if path.startswith("/") else ()
@@ -210,7 +210,7 @@ def find_device(pid: int, kernel: KernelState, root: Path = PROC) -> tuple[FarEn
 
     Empty if it waits for neither.
     """
-    link = "" if kernel.file_number is None else _link(f"{root}/{pid}/fd/{kernel.file_number}")
+    link = "" if kernel.file_number is None else read_link(f"{root}/{pid}/fd/{kernel.file_number}")
     return tuple(
         FarEnd(text)
         for channel, file, text in _DEVICES
@@ -227,7 +227,7 @@ def find_pipe_ends(
     with a name may be opened by anybody. Empty if only members have that end.
     """
     own = f"{root}/{pid}/fd/{file_number}"
-    pipe = _link(own)
+    pipe = read_link(own)
     if not pipe.startswith("pipe:"):
         return (FarEnd(f"any program that opens {on_one_line(pipe)}") if pipe else UNKNOWN,)
     other = (stat.S_IRUSR | stat.S_IWUSR) & ~_mode(own) or stat.S_IRUSR | stat.S_IWUSR
@@ -296,11 +296,12 @@ def _is_local(connection: Connection) -> bool:
 
 
 def _inode(pid: int, file_number: int | None, root: Path) -> int | None:
-    match = re.fullmatch(r"socket:\[(\d+)\]", _link(f"{root}/{pid}/fd/{file_number}"))
+    match = re.fullmatch(r"socket:\[(\d+)\]", read_link(f"{root}/{pid}/fd/{file_number}"))
     return int(match[1]) if match else None
 
 
-def _link(path: str) -> str:
+def read_link(path: str) -> str:
+    """Returns where a link of /proc leads, as the kernel writes it; "" if it is not readable."""
     try:
         return os.readlink(path)  # noqa: PTH115 - a link in /proc, not a path
     except OSError:
