@@ -167,5 +167,15 @@ async def test_a_finished_run_whose_process_does_not_end_is_reported_once(
         assert found[0].at - found[1].at >= UNENDED_SECONDS
 
 
+def test_the_command_that_ends_it_is_named_only_where_it_works(journal: Journal) -> None:
+    """`trainwarden stop` knows the runs of `trainwarden run`, and no others."""
+    texts = []
+    for stop in ("trainwarden stop demo", ""):
+        journal.record_event("run_finished", run="demo", step=5, unended="it waits", stop=stop)
+        texts.append(describe(journal.newest_events(1)[0]))
+    text = "the run has finished at step 5, and its process does not end: it waits"
+    assert texts == [f"{text}; `trainwarden stop demo` ends it", text]
+
+
 def _finished(journal: Journal) -> list[str]:
     return sorted(one.run for one in journal.newest_events(100) if one.kind == "run_finished")

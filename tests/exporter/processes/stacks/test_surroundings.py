@@ -9,6 +9,8 @@ import pytest
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.processes.stacks import far_ends
+from trainwarden_exporter.processes.stacks.awaited_files import find_awaited_files
 from trainwarden_exporter.processes.stacks.far_ends import find_file
 from trainwarden_exporter.processes.stacks.model import (
     Activity,
@@ -252,3 +254,29 @@ def test_of_a_process_with_too_many_threads_it_is_not_known_whether_it_acts(
         (tmp_path / f"5/task/{tid}/stat").write_text(f"{tid} (a) T 1 5 5")
 
     assert stands_for_ever(5, tmp_path) is stands
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers of its system calls")
+def test_a_select_of_more_files_than_a_process_can_have_is_not_counted(tmp_path: Path) -> None:
+    """Any program may call it so; a look at each number would take minutes."""
+    (tmp_path / "5/task/6").mkdir(parents=True)
+    call = tmp_path / "5/task/6/syscall"
+    call.write_text("23 0x7fffffff 0x0 0x0 0x0 0x0 0x0 0x7ff 0x7f0")
+    assert find_awaited_files(5, 6, tmp_path) is None
+    call.write_text("23 0x9 0x0 0x0 0x0 0x0 0x0 0x7ff 0x7f0")
+    assert find_awaited_files(5, 6, tmp_path) == ()
+
+
+@pytest.mark.parametrize(("peers", "outside"), [({}, True), ({77: 78}, False), ({77: 79}, True)])
+def test_a_local_socket_whose_other_end_is_not_known_may_lead_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peers: dict[int, int], *, outside: bool
+) -> None:
+    """As in a container, whose sockets are those of another namespace."""
+    for pid, inode in ((5, 77), (6, 78)):
+        (tmp_path / f"{pid}/fd").mkdir(parents=True)
+        (tmp_path / f"{pid}/fd/3").symlink_to(f"socket:[{inode}]")
+    (tmp_path / "5/net").mkdir()
+    (tmp_path / "5/net/unix").write_text("Num\n0: 2 0 0 1 3 77\n")
+    monkeypatch.setattr(far_ends, "read_unix_peers", lambda: peers)
+
+    assert far_ends.leads_outside(5, [3], [5, 6], tmp_path) is outside
