@@ -17,7 +17,7 @@ RECORDED = frozenset(
     f"trainwarden_{name}"
     for name in (
         *("gpu_utilization_ratio", "gpu_memory_free_bytes", "worker_gpu_memory_bytes"),
-        *("worker_resident_bytes", "worker_memory_excess_bytes"),
+        *("worker_memory_bytes", "worker_memory_excess_bytes"),
         *("memory_effective_available_bytes", "memory_shortfall_bytes"),
         *("inference_waiting_requests", "inference_running_requests"),
     )

@@ -100,7 +100,7 @@ class Worker:
         page.put("trainwarden_worker_trials_limit", self.trials_limit, *labels)
         if self.alive:
             page.put("trainwarden_worker_trials", self.trials, *labels)
-            page.put("trainwarden_worker_resident_bytes", round(self.resident), *labels)
+            page.put("trainwarden_worker_memory_bytes", round(self.resident), *labels)
             page.put("trainwarden_worker_cpu_seconds_total", round(self.cpu, 1), *labels)
             page.put("trainwarden_worker_process_states", self.stopped, *labels, "stopped")
             page.put("trainwarden_worker_start_timestamp_seconds", self.started, *labels)
@@ -130,7 +130,7 @@ class Worker:
         age = now - self.started if self.alive and self.age_limit is not None else 0.0
         if self.age_limit is not None and age > self.age_limit - AGING_SECONDS:
             resident = round(self.resident)
-            page.put("trainwarden_worker_aging_resident_bytes", resident, *labels)
+            page.put("trainwarden_worker_aging_memory_bytes", resident, *labels)
         if self.age_limit is not None and age > self.age_limit:
             self.over_age_at = now
         if self.over_age_at is not None and now - self.over_age_at <= PROBLEM_HOLD_SECONDS:

@@ -104,7 +104,7 @@ MEMORY = Row(
             ),
             queries=[
                 Query(
-                    "3600 * (deriv(trainwarden_worker_aging_resident_bytes{WORKER}[30m])"
+                    "3600 * (deriv(trainwarden_worker_aging_memory_bytes{WORKER}[30m])"
                     " or deriv(trainwarden_worker_memory_bytes{WORKER}[10m]))",
                     ONE,
                     why.NO_WORKERS,

@@ -219,7 +219,7 @@ def test_what_stands_still_is_held_and_a_hole_is_none_of_it() -> None:
     moments = (0.0, 57.0, 5000.0, 5057.0)
     container = series.Container("c", {"memory": [(at, at / 1e4) for at in moments]})
     found = series.Host(container, 0.0).scrapes()
-    resident = next(samples for name, samples in found.items() if "resident_bytes" in name)
+    resident = next(samples for name, samples in found.items() if "worker_memory_bytes" in name)
     started = next(samples for name, samples in found.items() if "worker_start_time" in name)
     assert len(resident) == 1012
     assert resident[:12] == [0.0] * 12
@@ -232,7 +232,7 @@ def test_what_stands_still_is_held_and_a_hole_is_none_of_it() -> None:
 
 def test_a_container_of_one_sample_is_played() -> None:
     found = series.Host(series.Container("c", {"memory": [(14.0, 0.5)]}), 0.0).scrapes()
-    resident = next(samples for name, samples in found.items() if "resident_bytes" in name)
+    resident = next(samples for name, samples in found.items() if "worker_memory_bytes" in name)
     assert resident == [GAP, GAP, GAP, round(0.5 * series.SIZE)]
 
 

@@ -23,7 +23,7 @@ alerts:
 LIMIT = (
     'trainwarden_worker_memory_limit_bytes{run="r",worker="w",role="worker",instance="i",job="j"}'
 )
-HELD = 'trainwarden_worker_resident_bytes{run="r",worker="w",role="worker",instance="i",job="j"}'
+HELD = 'trainwarden_worker_memory_bytes{run="r",worker="w",role="worker",instance="i",job="j"}'
 FIRING = 'count(ALERTS{alertstate="firing",alertname="TrainingWorkerMemoryOverLimit"})'
 
 

@@ -302,7 +302,7 @@ def test_queries_in_annotations_are_of_this_alert_alone(alerts: Alerts) -> None:
         ),
         (
             test_what_is_divided_by_is_never_zero,
-            "1 / last_over_time(trainwarden_worker_resident_bytes[1m]) > 1",
+            "1 / last_over_time(trainwarden_worker_memory_bytes[1m]) > 1",
         ),
         (test_absence_is_asked_of_a_window, 'absent(up{job="trainwarden-exporter"})'),
         (test_aggregates_keep_the_host, "sum by (run) (run:trainwarden_training_stall:ratio) > 1"),

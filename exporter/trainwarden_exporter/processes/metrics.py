@@ -91,7 +91,7 @@ EXCESS_RESTARTS = _gauge(
     "excess_restarts", "Recent restarts beyond one for each expected process; absent if none."
 )
 AGING = _gauge(
-    "aging_resident_bytes",
+    "aging_memory_bytes",
     "Memory as in `trainwarden_worker_memory_bytes`; only present from half an hour before the age"
     " limit.",
 )

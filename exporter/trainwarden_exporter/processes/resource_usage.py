@@ -85,13 +85,13 @@ def read_usage(
 ) -> Usage:
     """Returns the usage of `tree`; omits processes that end meanwhile.
 
-    PSS only on request, or if they exceed `doubtful_above` bytes: resident memory counts shared
-    pages several times.
+    PSS only on request, or if they exceed `doubtful_above` bytes without mapped files: resident
+    memory counts shared pages several times.
     """
     living = [process for process in tree.members if process.alive]
     resident_bytes = sum(_resident_bytes(process, root) for process in living)
     mapped_bytes = sum(read_mapped_bytes(process.pid, root) or 0 for process in living)
-    is_doubtful = resident_bytes > doubtful_above
+    is_doubtful = resident_bytes - mapped_bytes > doubtful_above
     return Usage(
         resident_bytes=resident_bytes,
         mapped_bytes=mapped_bytes,

@@ -291,7 +291,7 @@ class TestWhatIsThereOnlyInTrouble:
         "memory_excess_bytes",
         "recent_restarts",
         "excess_restarts",
-        "aging_resident_bytes",
+        "aging_memory_bytes",
         "age_excess_seconds",
     )
 
@@ -332,7 +332,7 @@ class TestWhatIsThereOnlyInTrouble:
                 [run(rollout(age_limit="1h"))], root=proc.root, clock=partial(float, now)
             )
             found.append(self.found(collector))
-        aging = {"aging_resident_bytes": 3 * 4096}
+        aging = {"aging_memory_bytes": 3 * 4096}
         assert found == [{}, aging, aging, {**aging, "age_excess_seconds": 3601}]
 
     def test_a_worker_that_was_too_old_is_reported_for_two_minutes_more(

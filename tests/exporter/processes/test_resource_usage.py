@@ -63,10 +63,10 @@ def test_mapped_files_do_not_count_towards_a_limit(proc: FakeProc) -> None:
         "status": "VmRSS:\t900 kB\nRssFile:\t820 kB\n",
     }
     proc.add(10, files=files)
-    usage = read_usage(everything(proc), proc.root, doubtful_above=1)
+    usage = read_usage(everything(proc), proc.root, doubtful_above=80 * 1024 - 1)
     assert usage.pss == Pss(800 * 1024, 730 * 1024)
     assert usage.memory_bytes == 70 * 1024
-    unread = read_usage(everything(proc), proc.root)
+    unread = read_usage(everything(proc), proc.root, doubtful_above=80 * 1024)
     assert (unread.pss, unread.memory_bytes) == (None, 80 * 1024)
 
 
