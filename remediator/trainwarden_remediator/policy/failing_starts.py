@@ -142,6 +142,6 @@ def _who(failed: Sequence[PastAction], announced: Announcement | None, *, doing:
         nth = describe_attempt(attempt, attempts)
         return f"It failed after {which} by the remediator{nth}{again}"
     if announced is not None and announced.own_restarts:
-        count = plural(len(announced.own_restarts), "time")
-        return f"It failed after each restart by `--restart on-failure`, {count}"
+        often = plural(len(announced.own_restarts), "time")
+        return f"It failed after each restart by `--restart on-failure`, {often}"
     return ""

@@ -18,6 +18,7 @@ from trainwarden_exporter.processes.announcements import (
     Announcement,
 )
 from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.journal.rows import Outcome
 from trainwarden_remediator.model import Decision, Verdict
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.policy.failing_starts import mending
@@ -211,7 +212,8 @@ def test_attempts_are_counted_as_in_the_journal(journal: Journal, clock: FakeClo
     known = AnnouncedRuns({TRAINER: AnnouncedWorker(ONE, Path("/runs.d/a.json"), 0)})
     journal.record_alerts([GONE])
     seen = []
-    for attempt, outcome in ((1, "healed"), (2, "not_healed"), (3, None)):
+    outcomes: tuple[Outcome | None, ...] = ("healed", "not_healed", None)
+    for attempt, outcome in enumerate(outcomes, start=1):
         action = journal.record_intent(1, TRAINER, "restart", (), attempt=(attempt, 3))
         journal.record_step(action, "start", command=["python", "train.py"])
         journal.record_result(action, "done", started_by="trainwarden", processes=[attempt])
