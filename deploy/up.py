@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from pathlib import Path
 import children
 import readiness
 import supervision
-from claims import claimed, command_to_end, default_folder, running_folders
+from claims import beside, claimed, command_to_end, default_folder, running_folders
 from detached import LAST_LINE, detach
 from readiness import PortTakenError, tail
 from runfolder import CONFIG_FILES, RunFolder, prepare_announced, prepare_demo, prepare_own
@@ -156,6 +157,12 @@ def run_here(
     script("supervisord")  # the first to be missed where the extra is not installed
     binaries = find_binaries(say=say)
     with claimed(folder):
+        for other in beside(folder):
+            say(
+                f"Another stack runs in {other}: both watch the same runs of `trainwarden run`."
+                " No restart is made twice, but each counts its own and calls you;"
+                f" `trainwarden down --folder {shlex.quote(str(other))}` ends the other."
+            )
         watched = "the demo run" if demo else "the runs of `trainwarden run`"
         if config is not None:
             watched = f"the runs in {shown(config)} and those of `trainwarden run`"

@@ -114,6 +114,17 @@ def test_a_stack_whose_port_is_taken_meanwhile_starts_on_others(
     assert "has taken port 10978 of the remediator: starting again" in capsys.readouterr().out
 
 
+def test_another_stack_that_watches_the_same_runs_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Attempts(monkeypatch, taken=0)
+    monkeypatch.setattr(up, "beside", lambda _: [tmp_path / "first one"])
+    assert start(tmp_path / "stack") == 0
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.startswith(f"Another stack runs in {tmp_path}/first one: both watch the same runs")
+    assert line.endswith(f"`trainwarden down --folder '{tmp_path}/first one'` ends the other.")
+
+
 def test_a_stack_whose_ports_are_always_taken_fails_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
