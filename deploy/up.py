@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import children
+import ports
 import readiness
 import supervision
 from claims import beside, claimed, command_to_end, default_folder, running_folders
@@ -277,10 +278,15 @@ def announce(run: RunFolder, mode: str, how_to_end: str) -> None:
     trainwarden = shown(script("trainwarden"))
     alerts = readiness.page(run, "alertmanager", ALERTMANAGER_PAGES).replace("script.js", "")
     say(f"\nTrainwarden is up; the remediator's mode is {mode}. {how_to_end} ends it.\n")
+    # Of the demo alone an inference server runs.
+    used = {name: one for name, one in run.ports.items() if run.demo or name != "inference"}
+    for line in ports.moved(used):
+        say(f"  port          {line}")
     say(f"  exporter      {run.url('exporter')}/")
     say(f"  remediator    {run.url('remediator')}/")
     say(f"  Prometheus    {run.url('prometheus')}{readiness.page(run, 'prometheus', PAGES)}")
     say(f"  Alertmanager  {run.url('alertmanager')}{alerts}")
+    say(f"  from a laptop {ports.forwarding(run.ports)}")
     say(f"  all files     {shown(run.path)}/ (logs, state, configuration)")
     say(f"  boards        {shown(BOARDS)}/ (for a Grafana of yours)")
     say(f"  in ten lines  {trainwarden} status{exporter}")

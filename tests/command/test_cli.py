@@ -323,6 +323,27 @@ def test_status_shows_the_headline_first_and_the_last_action(
     assert json.loads(capsys.readouterr().out) == shown
 
 
+def test_in_an_ssh_session_status_names_what_shows_the_pages_on_a_laptop(
+    exporter: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path / "stacks"))
+    monkeypatch.setenv("SSH_CONNECTION", "10.0.0.1 5 10.0.0.2 22")
+    port = int(exporter.rpartition(":")[2])
+    chosen = dict.fromkeys(load_script("ports").USUAL, port + 1) | {"exporter": port}
+    folder = tmp_path / "stacks" / "demo"
+    with load_script("claims").claimed(folder):
+        (folder / "ports.json").write_text(json.dumps(chosen))
+        assert cli.main(["status"]) == 0
+        line = f"ssh -L {port}:127.0.0.1:{port} -L {port + 1}:127.0.0.1:{port + 1} HOST"
+        assert capsys.readouterr().out.splitlines()[-1] == f"  pages: {line} on your laptop"
+        monkeypatch.delenv("SSH_CONNECTION")
+        assert cli.main(["status"]) == 0
+        assert "ssh -L" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("tone", "who", "status"),
     [

@@ -156,6 +156,19 @@ def test_the_commands_that_it_names_need_an_address_only_where_they_find_none(
         assert f"trainwarden {shown}\n" in text
 
 
+def test_it_names_the_ports_that_it_has_in_place_of_the_usual_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = {"exporter": 1, "remediator": 2, "prometheus": 3, "alertmanager": 4, "inference": 5}
+    run = RunFolder(tmp_path, chosen, tmp_path / "exporter.yml", tmp_path / "remediator.yml", ())
+    monkeypatch.setattr(up.ports, "_is_free", lambda port: port not in (9090, 8000))
+    up.announce(run, "act", "Ctrl-C")
+    printed = capsys.readouterr().out
+    assert printed.count("is in use") == 1
+    assert "  port          9090 (prometheus) is in use: 3 instead\n" in printed
+    assert "  from a laptop ssh -L 1:127.0.0.1:1 -L 2:127.0.0.1:2 HOST\n" in printed
+
+
 def test_it_says_where_it_acts_on_the_runs_of_the_user(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
