@@ -198,7 +198,7 @@ def test_down_ends_the_only_stack_though_it_runs_in_a_named_folder(
 
 
 @pytest.mark.parametrize("usual", [True, False])
-def test_the_other_stacks_are_those_that_watch_the_same_runs(
+def test_another_stack_is_found_if_it_watches_the_same_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, usual: bool
 ) -> None:
     monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path / "stacks"))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.command.conftest import runs
 
+import ports as port_choice
 import up
 from readiness import PortTakenError
 from runfolder import RunFolder
@@ -161,7 +162,7 @@ def test_it_names_the_ports_that_it_has_in_place_of_the_usual_ones(
 ) -> None:
     chosen = {"exporter": 1, "remediator": 2, "prometheus": 3, "alertmanager": 4, "inference": 5}
     run = RunFolder(tmp_path, chosen, tmp_path / "exporter.yml", tmp_path / "remediator.yml", ())
-    monkeypatch.setattr(up.ports, "_is_free", lambda port: port not in (9090, 8000))
+    monkeypatch.setattr(port_choice, "_is_free", lambda port: port not in (9090, 8000))
     up.announce(run, "act", "Ctrl-C")
     printed = capsys.readouterr().out
     assert printed.count("is in use") == 1
