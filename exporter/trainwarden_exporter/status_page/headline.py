@@ -147,8 +147,9 @@ def _handled(problem: Problem, remediator: RemediatorStatus | str | None) -> Pro
 
 
 def _is_contradicted(problem: Problem, remediator: RemediatorStatus | str | None) -> bool:
-    """Whether an operator is needed for what starts again without one, as in a restart loop."""
-    if problem.who != NOBODY or not isinstance(remediator, RemediatorStatus):
+    """Whether an operator is needed for a command that starts itself again, as in a loop."""
+    own = problem.failed and problem.who == NOBODY
+    if not own or not isinstance(remediator, RemediatorStatus):
         return False
     known = _known(problem, remediator)
     return any(one.who_acts == YOU for one in known) or bool(_given_up(problem, remediator))
