@@ -16,10 +16,17 @@ from typing import BinaryIO
 
 import children
 from stack import StackError, private_files, stack_folder
-from trainwarden_exporter.processes.procfs import Identity, read_process, read_uid
+from trainwarden_exporter.processes.procfs import (
+    Identity,
+    read_environment,
+    read_process,
+    read_uid,
+)
 
 POLL_SECONDS = 0.1
 MAX_LOCK_CHARACTERS = 100
+_STATE_VARIABLES = ("TRAINWARDEN_FOLDER", "XDG_STATE_HOME", "HOME")
+"""Decide where runs are announced."""
 ELSEWHERE = ".elsewhere-"
 """Begins the name of a file that has the folder of a stack which an operator has named."""
 
@@ -83,6 +90,18 @@ def named_folders() -> list[Path]:
             if folder.stat().st_uid == os.geteuid():
                 found.append(folder)
     return sorted(folder for folder in found if owner(lock_of(folder)) is not None)
+
+
+def beside(folder: Path) -> list[Path]:
+    """The folders of other stacks of this account that watch the same announced runs."""
+    found = []
+    for other in running_folders():
+        running = None if other == folder else owner(lock_of(other))
+        environment = (read_environment(running.pid) if running is not None else None) or {}
+        same = (environment.get(name) == os.environ.get(name) for name in _STATE_VARIABLES)
+        if environment and all(same):
+            found.append(other)
+    return found
 
 
 @contextmanager

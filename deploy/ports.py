@@ -6,6 +6,7 @@ import json
 import random
 import socket
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 USUAL: Mapping[str, int] = {
@@ -15,6 +16,8 @@ USUAL: Mapping[str, int] = {
     "alertmanager": 9093,
     "inference": 8000,
 }
+PAGES = ("exporter", "remediator")
+"""What has a page for people."""
 LOOPBACK = "127.0.0.1"
 FILE = "ports.json"
 """Has the ports of a stack, in its folder."""
@@ -58,6 +61,22 @@ def choose(
     return chosen
 
 
+def moved(chosen: Mapping[str, int]) -> list[str]:
+    """Returns `10977 (exporter) is in use: 23456 instead` for each usual port that is taken."""
+    found = []
+    for name, port in chosen.items():
+        usual = USUAL[name]
+        if port != usual and usual not in chosen.values() and not _is_free(usual):
+            found.append(f"{usual} ({name}) is in use: {port} instead")
+    return found
+
+
+def forwarding(chosen: Mapping[str, int]) -> str:
+    """Returns the command that shows both pages on another computer, at the same ports."""
+    forwarded = (f"-L {port}:{LOOPBACK}:{port}" for port in map(chosen.get, PAGES))
+    return f"ssh {' '.join(forwarded)} HOST"
+
+
 def read(folder: Path) -> dict[str, int]:
     """Returns the ports of the stack that was started last in `folder`; empty if there was none."""
     try:
@@ -81,13 +100,25 @@ def _first_free(candidates: Iterable[int]) -> int:
     """Raises OSError, the last one, if all are in use."""
     problem = OSError("no port to choose from")
     for port in candidates:
-        with socket.socket() as taken:
-            # As servers do: a port that only has old connections closing on it is free.
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                taken.bind((LOOPBACK, port))
-            except OSError as error:
-                problem = error
-            else:
-                return port
+        try:
+            _bind(port)
+        except OSError as error:
+            problem = error
+        else:
+            return port
     raise problem
+
+
+def _is_free(port: int) -> bool:
+    with suppress(OSError):
+        _bind(port)
+        return True
+    return False
+
+
+def _bind(port: int) -> None:
+    """Raises OSError if the port is in use."""
+    with socket.socket() as taken:
+        # As servers do: a port that only has old connections closing on it is free.
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((LOOPBACK, port))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -19,9 +20,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import children
+import ports
 import readiness
 import supervision
-from claims import claimed, command_to_end, default_folder, running_folders
+from claims import beside, claimed, command_to_end, default_folder, running_folders
 from detached import LAST_LINE, detach
 from readiness import PortTakenError, tail
 from runfolder import CONFIG_FILES, RunFolder, prepare_announced, prepare_demo, prepare_own
@@ -156,6 +158,12 @@ def run_here(
     script("supervisord")  # the first to be missed where the extra is not installed
     binaries = find_binaries(say=say)
     with claimed(folder):
+        for other in beside(folder):
+            say(
+                f"Another stack runs in {other}: both watch the same runs of `trainwarden run`."
+                " No restart is made twice, but each counts its own and calls you;"
+                f" `trainwarden down --folder {shlex.quote(str(other))}` ends the other."
+            )
         watched = "the demo run" if demo else "the runs of `trainwarden run`"
         if config is not None:
             watched = f"the runs in {shown(config)} and those of `trainwarden run`"
@@ -270,10 +278,15 @@ def announce(run: RunFolder, mode: str, how_to_end: str) -> None:
     trainwarden = shown(script("trainwarden"))
     alerts = readiness.page(run, "alertmanager", ALERTMANAGER_PAGES).replace("script.js", "")
     say(f"\nTrainwarden is up; the remediator's mode is {mode}. {how_to_end} ends it.\n")
+    # Of the demo alone an inference server runs.
+    used = {name: one for name, one in run.ports.items() if run.demo or name != "inference"}
+    for line in ports.moved(used):
+        say(f"  port          {line}")
     say(f"  exporter      {run.url('exporter')}/")
     say(f"  remediator    {run.url('remediator')}/")
     say(f"  Prometheus    {run.url('prometheus')}{readiness.page(run, 'prometheus', PAGES)}")
     say(f"  Alertmanager  {run.url('alertmanager')}{alerts}")
+    say(f"  from a laptop {ports.forwarding(run.ports)}")
     say(f"  all files     {shown(run.path)}/ (logs, state, configuration)")
     say(f"  boards        {shown(BOARDS)}/ (for a Grafana of yours)")
     say(f"  in ten lines  {trainwarden} status{exporter}")

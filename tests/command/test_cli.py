@@ -18,6 +18,7 @@ import pytest
 from trainwarden import cli
 from trainwarden.commands import COMMANDS, forwarded, status
 from trainwarden.stack import load_script
+from trainwarden_exporter.config_file.types import NAME_RULE
 from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU
 
 STATUS: dict[str, Any] = {
@@ -267,11 +268,45 @@ def test_a_program_reads_the_mistakes_of_a_folder_as_json(
     assert (json.loads(printed.out), printed.err) == ({"valid": True, "problems": []}, "")
 
 
+def test_the_file_of_several_commands_is_checked_with_all_its_mistakes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path("trainwarden.yml")
+    file.write_text("commands: {trainer: python train.py, server: [serve]}\n")
+    for path in (".", "trainwarden.yml"):
+        assert cli.main(["check", path]) == 0
+        assert capsys.readouterr().out == f"{file}: ok (run {tmp_path.name}, 2 commands)\n"
+    file.write_text(
+        "name: a b\n"
+        "commands:\n"
+        "  server: {command: serve, role: inference}\n"
+        "  a/b: python train.py\n"
+        "  trainer: {command: train, memory_limit: much}\n"
+    )
+    size = "write bytes as a whole number, or units such as 512MiB, 8GiB"
+    address = "the command does not show where the server answers"
+    mistakes = [
+        f"{file}:1: name: {NAME_RULE}",
+        f"{file}:3: commands.server.ready: required: {address}",
+        f"{file}:4: commands.a/b: {NAME_RULE}",
+        f"{file}:5: commands.trainer.memory_limit: not a size: {size}",
+    ]
+    assert cli.main(["check", str(file)]) == 1
+    assert capsys.readouterr().err.splitlines() == mistakes
+    assert cli.main(["check", str(file), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)["problems"]
+    assert [one["line"] for one in found] == [1, 3, 4, 5]
+    assert cli.main(["run"]) == 2
+    shown = [f"trainwarden run: {tmp_path}/{one}" for one in mistakes]
+    assert capsys.readouterr().err.splitlines() == shown
+
+
 def test_a_folder_without_configuration_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["check", str(tmp_path)]) == 1
-    assert "has neither exporter.yml nor remediator.yml" in capsys.readouterr().err
+    assert "has none of exporter.yml, remediator.yml, trainwarden.yml" in capsys.readouterr().err
 
 
 def test_status_shows_the_headline_first_and_the_last_action(
@@ -286,6 +321,27 @@ def test_status_shows_the_headline_first_and_the_last_action(
     ]
     assert cli.main(["status", "--exporter", exporter, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == shown
+
+
+def test_in_an_ssh_session_status_names_what_shows_the_pages_on_a_laptop(
+    exporter: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path / "stacks"))
+    monkeypatch.setenv("SSH_CONNECTION", "10.0.0.1 5 10.0.0.2 22")
+    port = int(exporter.rpartition(":")[2])
+    chosen = dict.fromkeys(load_script("ports").USUAL, port + 1) | {"exporter": port}
+    folder = tmp_path / "stacks" / "demo"
+    with load_script("claims").claimed(folder):
+        (folder / "ports.json").write_text(json.dumps(chosen))
+        assert cli.main(["status"]) == 0
+        line = f"ssh -L {port}:127.0.0.1:{port} -L {port + 1}:127.0.0.1:{port + 1} HOST"
+        assert capsys.readouterr().out.splitlines()[-1] == f"  pages: {line} on your laptop"
+        monkeypatch.delenv("SSH_CONNECTION")
+        assert cli.main(["status"]) == 0
+        assert "ssh -L" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -198,6 +198,21 @@ def test_down_ends_the_only_stack_though_it_runs_in_a_named_folder(
 
 
 @pytest.mark.parametrize("usual", [True, False])
+def test_another_stack_is_found_if_it_watches_the_same_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, usual: bool
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path / "stacks"))
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(tmp_path / "state"))
+    first, second = tmp_path / ("stacks/demo" if usual else "one"), tmp_path / "two"
+    with holding(first):
+        assert claims.beside(first) == []
+        assert claims.beside(second) == [first]
+        monkeypatch.setenv("TRAINWARDEN_FOLDER", str(tmp_path / "others"))
+        assert claims.beside(second) == []
+    assert claims.beside(second) == []
+
+
+@pytest.mark.parametrize("usual", [True, False])
 def test_down_names_the_stacks_in_named_folders_that_it_leaves(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

@@ -48,6 +48,21 @@ def test_a_port_that_is_fixed_is_kept_for_no_other() -> None:
     assert chosen["remediator"] != free
 
 
+def test_a_usual_port_of_another_program_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = ports.free_port()
+    with listening() as server:
+        used = server.getsockname()[1]
+        monkeypatch.setattr(ports, "USUAL", {"exporter": used, "remediator": free})
+        chosen = {"exporter": 23456, "remediator": 23457}  # that of an earlier start
+        assert ports.moved(chosen) == [f"{used} (exporter) is in use: 23456 instead"]
+        assert ports.moved({"exporter": used}) == []
+
+
+def test_the_pages_are_forwarded_from_the_ports_that_they_have() -> None:
+    chosen = {"exporter": 1, "remediator": 2, "prometheus": 3}
+    assert ports.forwarding(chosen) == "ssh -L 1:127.0.0.1:1 -L 2:127.0.0.1:2 HOST"
+
+
 def test_a_fixed_port_that_is_in_use_is_an_error() -> None:
     with listening() as server, pytest.raises(ports.InUseError, match="exporter is in use"):
         ports.choose({"exporter": server.getsockname()[1]}, any_free=True)

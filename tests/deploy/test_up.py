@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.command.conftest import runs
 
+import ports as port_choice
 import up
 from readiness import PortTakenError
 from runfolder import RunFolder
@@ -114,6 +115,17 @@ def test_a_stack_whose_port_is_taken_meanwhile_starts_on_others(
     assert "has taken port 10978 of the remediator: starting again" in capsys.readouterr().out
 
 
+def test_another_stack_that_watches_the_same_runs_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Attempts(monkeypatch, taken=0)
+    monkeypatch.setattr(up, "beside", lambda _: [tmp_path / "first one"])
+    assert start(tmp_path / "stack") == 0
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.startswith(f"Another stack runs in {tmp_path}/first one: both watch the same runs")
+    assert line.endswith(f"`trainwarden down --folder '{tmp_path}/first one'` ends the other.")
+
+
 def test_a_stack_whose_ports_are_always_taken_fails_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +155,19 @@ def test_the_commands_that_it_names_need_an_address_only_where_they_find_none(
     ):
         shown = command if is_found else f"{command} {more}"
         assert f"trainwarden {shown}\n" in text
+
+
+def test_it_names_the_ports_that_it_has_in_place_of_the_usual_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = {"exporter": 1, "remediator": 2, "prometheus": 3, "alertmanager": 4, "inference": 5}
+    run = RunFolder(tmp_path, chosen, tmp_path / "exporter.yml", tmp_path / "remediator.yml", ())
+    monkeypatch.setattr(port_choice, "_is_free", lambda port: port not in (9090, 8000))
+    up.announce(run, "act", "Ctrl-C")
+    printed = capsys.readouterr().out
+    assert printed.count("is in use") == 1
+    assert "  port          9090 (prometheus) is in use: 3 instead\n" in printed
+    assert "  from a laptop ssh -L 1:127.0.0.1:1 -L 2:127.0.0.1:2 HOST\n" in printed
 
 
 def test_it_says_where_it_acts_on_the_runs_of_the_user(

@@ -1,7 +1,8 @@
 """Validate configuration files and report every mistake with its line.
 
-FILE is a configuration of the exporter or of the remediator; a folder stands for the files
-exporter.yml and remediator.yml in it.
+FILE is a configuration of the exporter or of the remediator, or the commands of a run in a file
+trainwarden.yml; a folder stands for the files exporter.yml, remediator.yml and trainwarden.yml in
+it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ examples:
 
 exit status: 0 if all files are valid, 1 if not"""
 
-_PROGRAMS = {"exporter.yml": "trainwarden_exporter", "remediator.yml": "trainwarden_remediator"}
+_PROGRAMS = {
+    "exporter.yml": "trainwarden_exporter",
+    "remediator.yml": "trainwarden_remediator",
+    "trainwarden.yml": "trainwarden",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +50,10 @@ def run(options: argparse.Namespace) -> int:
     for file, package in find_files(options.file):
         # The remediator reads both files, and reports the mistakes of the other one again.
         with redirect_stderr(StringIO()) as printed:
-            statuses.append(import_module(f"{package}.__main__").main(["check", str(file)]))
+            if package == _PROGRAMS["trainwarden.yml"]:
+                statuses.append(check_commands(file))
+            else:
+                statuses.append(import_module(f"{package}.__main__").main(["check", str(file)]))
         for line in printed.getvalue().splitlines():
             if line not in shown:
                 print(line, file=sys.stderr, flush=True)
@@ -53,9 +61,25 @@ def run(options: argparse.Namespace) -> int:
     return max(statuses)
 
 
+def check_commands(file: Path) -> int:
+    """Checks the file of several commands; returns 0 if it is valid, else 1."""
+    from trainwarden.starting.run_file import load_run_file  # noqa: PLC0415
+    from trainwarden_exporter.exceptions import ConfigError  # noqa: PLC0415
+    from trainwarden_exporter.runtime.formatting import plural  # noqa: PLC0415
+
+    try:
+        name, commands = load_run_file(file.parent)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{file}: ok (run {name}, {plural(len(commands), 'command')})")
+    return 0
+
+
 def problems_of(file: Path, package: str) -> Iterable[Problem]:
     """Returns the mistakes in a file that `package` reads."""
     # here: `trainwarden check --help` needs none of it
+    from trainwarden.starting.run_file import load_run_file  # noqa: PLC0415
     from trainwarden_exporter.config import Config, load_config  # noqa: PLC0415
     from trainwarden_exporter.config_file.examination import all_problems  # noqa: PLC0415
     from trainwarden_exporter.exceptions import ConfigError  # noqa: PLC0415
@@ -66,6 +90,9 @@ def problems_of(file: Path, package: str) -> Iterable[Problem]:
     try:
         if is_of_exporter:
             load_config(file)
+            return ()
+        if package == _PROGRAMS["trainwarden.yml"]:
+            load_run_file(file.parent)
             return ()
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # what is no mistake
             COMMANDS["check"](build_parser().parse_args(["check", str(file)]))
@@ -89,11 +116,11 @@ def find_files(path: Path) -> list[tuple[Path, str]]:
     Raises ValueError if there is no file to check.
     """
     if not path.is_dir():
-        is_remediator = "remediator" in path.name
-        return [(path, f"trainwarden_{'remediator' if is_remediator else 'exporter'}")]
+        kind = "remediator.yml" if "remediator" in path.name else "exporter.yml"
+        return [(path, _PROGRAMS.get(path.name, _PROGRAMS[kind]))]
     found = [
         (path / name, package) for name, package in _PROGRAMS.items() if (path / name).exists()
     ]
     if not found:
-        raise ValueError(f"{path}: has neither exporter.yml nor remediator.yml")
+        raise ValueError(f"{path}: has none of {', '.join(_PROGRAMS)}")
     return found

@@ -24,8 +24,9 @@ examples:
   trainwarden run                        the commands of trainwarden.yml
 
 exit status: that of COMMAND, which also passes on a signal; 127 if COMMAND does not exist, 126 if
-it cannot be executed; 1 if the run cannot be started, 2 on wrong usage, 130 after Ctrl-C before the
-start. With --detach 0 once COMMAND is started; of trainwarden.yml the first that is not 0"""
+it cannot be executed; 1 if the run cannot be started, 2 on wrong usage or a mistake in
+trainwarden.yml, 130 after Ctrl-C before the start. With --detach 0 once COMMAND is started; of
+trainwarden.yml the first that is not 0"""
 
 POLICIES = ("never", "on-failure", "on-request")
 INTERRUPTED = 130
@@ -34,9 +35,12 @@ GRACE_SECONDS = 30.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--name", metavar="NAME", help="name of the run (default: of the script)")
+    parser.add_argument(
+        "--name", type=_name, metavar="NAME", help="name of the run (default: of the script)"
+    )
     parser.add_argument(
         "--worker",
+        type=_name,
         default="trainer",
         metavar="NAME",
         help="name of this command among those of the run (default: %(default)s)",
@@ -106,6 +110,17 @@ def _checked(pattern: str, expected: str) -> Callable[[str], str]:
     return check
 
 
+def _name(text: str) -> str:
+    """Returns a name that can be a label of the metrics."""
+    from trainwarden.run.folder import check_name  # noqa: PLC0415
+
+    try:
+        check_name(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
 def _ready_address(text: str) -> str:
     """Returns an address at which the exporter can ask a server."""
     from trainwarden_exporter.inference.addresses import check_ready_address  # noqa: PLC0415
@@ -122,11 +137,8 @@ def run(options: argparse.Namespace) -> int:
     if not command:
         return run_file(options)
     # here: `trainwarden run --help` needs none of it
-    from trainwarden.run.folder import check_name  # noqa: PLC0415
     from trainwarden.run.start import start_run  # noqa: PLC0415
 
-    for name in (options.name, options.worker):
-        check_name(name)
     checkpoints = None if options.checkpoints is None else Path(options.checkpoints).absolute()
     if options.wait and not wait_for_host([Path.cwd(), checkpoints or Path.cwd()]):
         return INTERRUPTED
@@ -199,7 +211,9 @@ def run_file(options: argparse.Namespace) -> int:
     try:
         name, commands = load_run_file(folder)
     except ConfigError as error:
-        raise ValueError(str(error)) from error
+        for problem in error.problems:
+            print(f"trainwarden run: {problem}", file=sys.stderr)
+        return 2
     if options.wait and not wait_for_host([folder]):
         return INTERRUPTED
     name = next_name(state_folder() / "runs.d", name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 import urllib.request
@@ -72,27 +73,33 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     found = options.exporter or find_exporter()
+    pages = "" if options.exporter else _from_laptop()
     address = f"{(found or USUAL).rstrip('/')}/status.json"
     while True:
         missing = "" if found else _without_stack()
         clear = options.watch and sys.stdout.isatty()
-        status = show(address, missing, as_json=options.json, clear=clear, every=options.all)
+        status = show(
+            address, missing, as_json=options.json, clear=clear, every=options.all, pages=pages
+        )
         if not options.watch:
             return status
         time.sleep(WATCH_SECONDS)
 
 
-def show(address: str, missing: str, *, as_json: bool, clear: bool, every: bool) -> int:
+def show(
+    address: str, missing: str, *, as_json: bool, clear: bool, every: bool, pages: str = ""
+) -> int:
     """Prints the status at `address`, else `missing` or the error, and returns the exit status.
 
-    `every`: print all lines.
+    `every`: print all lines. `pages`: how the pages are seen.
     """
     try:
         status = fetch_json(address)
     except OSError as error:
         print(f"trainwarden status: {missing or error}", file=sys.stderr, flush=True)
         return UNKNOWN
-    text = json.dumps(status, indent=2) if as_json else "\n".join(describe(status, every=every))
+    lines = () if as_json else describe(status, every=every, pages=pages)
+    text = json.dumps(status, indent=2) if as_json else "\n".join(lines)
     print(f"{CLEAR if clear else ''}{text}", flush=True)
     return NEEDED if status["who_acts"] == YOU else int(status["tone"] != "good")
 
@@ -101,6 +108,14 @@ def _without_stack() -> str:
     """Returns that no stack runs, with the runs that go on without one."""
     lines = list_running()
     return "\n".join((f"{NOTHING_RUNS}{'; these runs go on:' if lines else ''}", *lines))
+
+
+def _from_laptop() -> str:
+    """Returns, in an ssh session, what shows the pages of the only stack on a laptop; else ""."""
+    folders = load_script("claims").running_folders() if "SSH_CONNECTION" in os.environ else []
+    ports = load_script("ports")
+    chosen = ports.read(folders[0]) if len(folders) == 1 else {}
+    return f"  pages: {ports.forwarding(chosen)} on your laptop" if chosen else ""
 
 
 def find_exporter() -> str:
@@ -131,13 +146,14 @@ def fetch_json(url: str) -> Any:
         raise OSError(f"no exporter answers at {url}: {why}") from error
 
 
-def describe(status: Mapping[str, Any], *, every: bool = False) -> list[str]:
+def describe(status: Mapping[str, Any], *, every: bool = False, pages: str = "") -> list[str]:
     """Returns the headline, and what stands behind it: at most MAX_LINES lines, or `every` one.
 
     The first lines to be left out are the details beyond the second problem.
     """
     # Another program may answer at the address.
     lines = [(rank, on_one_line(text)) for rank, text in _lines(status)]
+    lines += [(DETAIL, pages)] if pages else []
     left = len(lines) - MAX_LINES + 1
     if every or left <= 1:
         return [text for _, text in lines]

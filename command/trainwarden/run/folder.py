@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 FOLDER_VARIABLE = "TRAINWARDEN_FOLDER"
 MAX_NAME = 100
+NAME_RULE = "a name has at most 100 letters, digits and _ . : -; it begins with a letter or digit"
 
 
 class RunFiles(NamedTuple):
@@ -67,7 +68,7 @@ def check_name(name: str | None) -> None:
         and name.isascii()
         and all(one.isalnum() or one in "_.:-" for one in name)
     ):
-        raise ValueError(f"{name}: a name has letters, digits and _ . : - and begins with no sign")
+        raise ValueError(f"{name!r}: {NAME_RULE}")
 
 
 def make_folders(folder: Path) -> None:

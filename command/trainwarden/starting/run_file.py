@@ -12,8 +12,10 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from trainwarden.run.start import default_name
+from trainwarden_exporter.config_file.examination import all_problems
 from trainwarden_exporter.config_file.loader import LocatedError, Section, load
 from trainwarden_exporter.config_file.types import Bytes, LocalPath, Name, Seconds
+from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.inference.addresses import check_ready_address, check_url
 from trainwarden_exporter.inference.command_lines import parse_address, parse_server_command
 
@@ -155,9 +157,13 @@ class RunFile(Section):
 
 
 def load_run_file(folder: Path) -> tuple[str, Mapping[str, CommandConfig]]:
-    """Returns the name of the run and its commands. Raises ConfigError."""
-    found = load(folder / RUN_FILE, RunFile)
-    return found.name or default_name([folder.name]), found.commands
+    """Returns the name of the run and its commands. Raises ConfigError with all mistakes."""
+    path = folder / RUN_FILE
+    try:
+        found = load(path, RunFile)
+    except ConfigError as error:
+        raise ConfigError(*all_problems(path, RunFile, error)) from error
+    return found.name or default_name([folder.absolute().name]), found.commands
 
 
 def options_of(one: CommandConfig) -> list[str]:

@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from trainwarden_exporter.config_file.types import NAME_PATTERN, NAME_RULE
 from trainwarden_exporter.config_file.yaml_nodes import (
     Location,
     child,
@@ -307,6 +308,8 @@ def _message(detail: ErrorDetails, cause: object) -> str:
         return str(cause)
     if detail["type"] in _MESSAGES:
         return _MESSAGES[detail["type"]]
+    if detail.get("ctx", {}).get("pattern") == NAME_PATTERN:
+        return NAME_RULE
     message = detail["msg"].removeprefix("Input ")
     if message.startswith("should be '"):  # one of several words
         return message.replace("should be", "expected", 1)

@@ -84,5 +84,8 @@ Bytes = Annotated[int, BeforeValidator(parse_size)]
 LocalPath = Annotated[Path, BeforeValidator(_path_text), AfterValidator(_resolve)]
 """A path; relative paths are relative to the folder of the configuration file."""
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$", max_length=100)]
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$"
+NAME_RULE = "a name has at most 100 letters, digits and _ . : -; it begins with a letter or digit"
+
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=100)]
 """A name used as a label value and in commands: no spaces, no slashes."""

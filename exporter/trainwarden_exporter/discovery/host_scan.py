@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from trainwarden_exporter.discovery.announced import announced_processes
 from trainwarden_exporter.discovery.artifacts import (
     DetectedFramework,
     StepFolder,
@@ -114,14 +115,21 @@ class HostScan:
     """Local ports on which each process listens."""
     clients: Mapping[int, frozenset[int]] = field(default_factory=dict)
     """Local ports to which each process is connected."""
+    watched: tuple[str, ...] = ()
+    """The runs of `trainwarden run` that are left out."""
 
 
 def scan_host(path: Path | None) -> HostScan:
     """Scans the processes, and `path` or else their working folders.
 
-    Raises OSError or psutil.Error if /proc cannot be read.
+    Leaves out the runs that `trainwarden run` announces: they are watched without a configuration.
+    Raises CollectError, OSError or psutil.Error if /proc cannot be read.
     """
-    candidates = read_candidates()
+    announced, found = announced_processes(), read_candidates()
+    candidates = tuple(one for one in found if one.pid not in announced)
+    left_out = [
+        one for one in found if one.pid in announced and (path is None or one.uses_folder(path))
+    ]
     running = {name for candidate in candidates for name in matching_frameworks(candidate)}
     gpus, servers = read_gpu_count(), read_servers(candidates)
     ports, clients = read_connections()
@@ -130,8 +138,11 @@ def scan_host(path: Path | None) -> HostScan:
         run_folder = scan_folder(path, FRAMEWORKS, running)
         run_folder, trainers = limit_to_folder(path, run_folder, run_folders, trainers)
         run_folders = {run_folder.path: run_folder}
+        if not trainers and any(one.uses_folder(run_folder.path) for one in left_out):
+            run_folders = {}
+    watched = tuple(sorted({announced[one.pid] for one in left_out}))
     return HostScan(
-        candidates, tuple(run_folders.values()), gpus, servers, trainers, ports, clients
+        candidates, tuple(run_folders.values()), gpus, servers, trainers, ports, clients, watched
     )
 
 

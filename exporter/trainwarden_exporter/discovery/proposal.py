@@ -54,6 +54,8 @@ class Proposal:
     unclear: tuple[tuple[Candidate, str], ...] = ()
     """Programs that may belong to a run, with the reason why they are in none."""
     watchdogs: tuple[Candidate, ...] = ()
+    watched: tuple[str, ...] = ()
+    """The runs of `trainwarden run` that are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,10 @@ def propose(scan: HostScan) -> Proposal:
     ]
     watchdogs = tuple(one for one in scan.candidates if is_watchdog(one) and not is_tool(one))
     return Proposal(
-        tuple(_with_unique_names(runs)), tuple(unclear), topmost(watchdogs, scan.candidates)
+        tuple(_with_unique_names(runs)),
+        tuple(unclear),
+        topmost(watchdogs, scan.candidates),
+        scan.watched,
     )
 
 

@@ -39,8 +39,13 @@ def render(proposal: Proposal, *, gpus: int = 0) -> str:
     ]
     if gpus:
         lines.append(f"gpu: {{expected: {gpus}}}")
+    if proposal.watched:
+        names = ", ".join(proposal.watched)
+        watched = f"Left out, as `trainwarden run` announces them and they are watched: {names}"
+        lines += ["", *comment_lines(watched, indent=0)]
     if not runs:
-        lines += ["", "# No run was found: start it first, or pass its folder.", "runs: []"]
+        other = "other " if proposal.watched else ""
+        lines += ["", f"# No {other}run was found: start it first, or pass its folder.", "runs: []"]
         return "\n".join([*lines, *_remarks(proposal)]) + "\n"
     lines += ["", "runs:"]
     for run in runs:

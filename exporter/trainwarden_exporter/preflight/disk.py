@@ -78,7 +78,8 @@ def _judge_space(disk: DiskSnapshot) -> ResultWithText | None:
     if checkpoint:
         fit = free / checkpoint
         size = format_size(checkpoint)
-        summary = f"{format_size(free)} free, room for {format_room(fit)} checkpoints of {size}"
+        room = format_room(fit, "checkpoint")
+        summary = f"{format_size(free)} free, room for {room} of {size}"
         return "refuse" if fit < 1 else "warn" if fit < _FEW_CHECKPOINTS else "ok", summary
     summary = f"{format_size(free)} free"
     if floor is None or free >= floor:

@@ -19,11 +19,17 @@ def format_size(count: float) -> str:
     return f"{count:.{digits}f} {_SIZE_UNITS[power]}"
 
 
-def format_room(count: float) -> str:
-    """How many more of something fit, as `3.5`, `120` or `over 1,000`: how many more is no news."""
+def format_room(count: float, noun: str) -> str:
+    """How many of something fit: `not even one file`, `3.5 files`, `120 files`, `over 1,000 files`.
+
+    How many more than a thousand is no news.
+    """
+    if count < 1:
+        return f"not even one {noun}"
     if count > 1000:  # noqa: PLR2004 - see above
-        return "over 1,000"
-    return f"{count:.1f}" if count < 10 else f"{count:,.0f}"  # noqa: PLR2004 - whole ones from there
+        return f"over 1,000 {noun}s"
+    number = f"{count:.1f}" if count < 10 else f"{count:,.0f}"  # noqa: PLR2004 - whole ones from there
+    return f"{number} {noun}s"
 
 
 def format_duration(seconds: float) -> str:

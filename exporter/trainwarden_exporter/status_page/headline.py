@@ -129,7 +129,7 @@ def _alerts_without_problem(
 
 def _handled(problem: Problem, remediator: RemediatorStatus | str | None) -> Problem:
     """Returns the problem with who acts on it, and what is done."""
-    if problem.who:
+    if problem.who and not _is_contradicted(problem, remediator):
         return problem
     if remediator is None:
         who, how = YOU, "No remediator is configured."
@@ -139,9 +139,20 @@ def _handled(problem: Problem, remediator: RemediatorStatus | str | None) -> Pro
         who, how = _handling(problem, remediator)
     if problem.limit is not None:
         how = with_limit(how, problem.limit)
-    if problem.failed and who == YOU:
+    if problem.how and how != _NOT_RESTARTED:  # it starts again, and that does not help
+        how = f"{problem.how} {how}"
+    elif problem.failed and who == YOU:
         how = " ".join(filter(None, (how, _start_it(problem, remediator), problem.dismissal)))
     return replace(problem, who=who, how=how)
+
+
+def _is_contradicted(problem: Problem, remediator: RemediatorStatus | str | None) -> bool:
+    """Whether an operator is needed for a command that starts itself again, as in a loop."""
+    own = problem.failed and problem.who == NOBODY
+    if not own or not isinstance(remediator, RemediatorStatus):
+        return False
+    known = _known(problem, remediator)
+    return any(one.who_acts == YOU for one in known) or bool(_given_up(problem, remediator))
 
 
 def _start_it(problem: Problem, remediator: RemediatorStatus | str | None) -> str:

@@ -205,4 +205,6 @@ def _checkpoint(run: RunView, seen: CheckpointView) -> str:
     if seen.overdue and seen.age is not None and seen.overdue_after is not None:
         age, due = format_duration(round(seen.age)), format_duration(round(seen.overdue_after))
         return f"the newest checkpoint of {run.name} is {age} old (overdue after {due})"
-    return f"there is room for only {format_room(seen.left or 0)} more checkpoints of {run.name}"
+    left = seen.left or 0
+    only = "only " if left >= 1 else ""
+    return f"there is room for {only}{format_room(left, 'more checkpoint')} of {run.name}"

@@ -120,7 +120,7 @@ def _checkpoint(seen: CheckpointView) -> str | None:
     if due is not None and not ended and (seen.overdue or (seen.age or 0) <= due):
         more.append(f"overdue after {duration(due)}")
     if seen.left is not None:
-        more.append(f"room for {format_room(seen.left)} more")
+        more.append(f"room for {format_room(seen.left, 'more checkpoint')}")
     if not fragments and not more:
         return None
     return toned(seen.tone, ", ".join(fragments) or "none") + quiet(", ".join(more))

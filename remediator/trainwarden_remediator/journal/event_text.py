@@ -202,7 +202,7 @@ def describe(event: Event) -> str:
             | "not_sent"
         ):
             return _describe_change(event.kind, facts)
-    return _FIXED_TEXTS.get(event.kind) or json.dumps(facts)
+    return _FIXED_TEXTS.get(event.kind) or json.dumps(facts, ensure_ascii=False)
 
 
 def _describe_finish(facts: dict[str, Any]) -> str:
@@ -342,7 +342,12 @@ def _pids(pids: list[int | str]) -> str:
 
 
 def printable(text: str) -> str:
-    """Returns `text` without characters that could move a terminal's cursor or forge a line."""
+    """Returns `text` without characters that could move a terminal's cursor or forge a line.
+
+    Its lines, as of a script in a command, are joined by spaces.
+    """
+    lines = text.expandtabs(1).splitlines()
+    text = " ".join(filter(None, map(str.strip, lines))) if len(lines) > 1 else "".join(lines)
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 

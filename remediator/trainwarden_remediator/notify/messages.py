@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.runtime.formatting import format_duration, format_time, plural
+from trainwarden_exporter.runtime.formatting import format_duration, format_time
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.runtime.responsibility import LABEL, YOU, who_acts
 from trainwarden_remediator.config.notifications import URGENT, NotificationEvent
@@ -189,7 +189,8 @@ def build_message(
     """
     ranked = sorted(_states(notifications), key=_rank)
     events = dict.fromkeys(one.notification_event for one in sorted(notifications, key=_rank))
-    title = _title(ranked[0]) if len(ranked) == 1 else plural(len(ranked), "notification")
+    more = f" (and {len(ranked) - 1} more)" if len(ranked) > 1 else ""
+    title = f"{_title(ranked[0])}{more}"
     incidents = {one.event.incident for one in ranked}
     incident = incidents.pop() if len(incidents) == 1 else None
     items = [_item(notification, mode, holds) for notification in ranked[:MAX_ITEMS]]
@@ -205,8 +206,14 @@ def build_message(
     )
 
 
-def _rank(notification: Notification) -> tuple[bool, int]:
-    return notification.notification_event not in URGENT, notification.id
+def _rank(notification: Notification) -> tuple[bool, bool, int]:
+    return notification.notification_event not in URGENT, not _asks(notification), notification.id
+
+
+def _asks(notification: Notification) -> bool:
+    """Whether an operator acts on what is not urgent."""
+    facts = notification.event.facts
+    return bool(facts.get("halted") or facts.get("goes_on"))
 
 
 def _states(notifications: Sequence[Notification]) -> Iterator[Notification]:
@@ -297,7 +304,7 @@ def _without_cut_command(advice: str) -> str:
 def _who_acts(notification: Notification, holds: Sequence[Hold]) -> str:
     event = notification.event
     if notification.notification_event not in URGENT:
-        if event.facts.get("halted") or event.facts.get("goes_on"):
+        if _asks(notification):
             return who_acts(operator=True)
         goes_on = notification.notification_event in ("action_started", "not_healed", "stalled")
         return who_acts(remediator=goes_on)

@@ -12,6 +12,7 @@ from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.runtime.responsibility import REMEDIATOR, YOU
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
+from trainwarden_remediator.journal.event_text import describe_attempt
 from trainwarden_remediator.model import GAVE_UP, RESTART_LOOP, WORKER_GONE, PastAction
 
 FAILING = frozenset({WORKER_GONE, RESTART_LOOP, GAVE_UP})
@@ -82,7 +83,9 @@ def mending(
         stop = f"`{stop_command(key, announced.workers)}` ends it"
         goes_on = f" It still runs{grows}: {stop}." if lives else ""
         return f"{who}.{goes_on} Another restart does not help: {mend}, then start it{typed}"
-    who = _who(failed_restarts(key, actions, announced), one) if alert.name in FAILING else ""
+    doing = any(action.key == key and action.ended_at is None for action in actions)
+    failed = failed_restarts(key, actions, announced)
+    who = _who(failed, one, doing=doing) if alert.name in FAILING else ""
     if not who:
         return ""
     shown = (error or ("" if one is None else shown_error(one.last_lines))).replace("`", "'")
@@ -125,13 +128,20 @@ def _own_loop(
     return f"The remediator restarted it {plural(len(own), 'time')} {why}", grows, mend
 
 
-def _who(failed: Sequence[PastAction], announced: Announcement | None) -> str:
+def _who(failed: Sequence[PastAction], announced: Announcement | None, *, doing: bool) -> str:
+    """Returns who restarted the worker, and how often; `doing`: whether it is restarted now."""
     if failed:
-        limit = "" if failed[-1].attempts is None else f" of at most {failed[-1].attempts}"
-        return (
-            f"It failed after each restart by the remediator, {plural(len(failed), 'time')}{limit}"
-        )
+        count, attempt, attempts = len(failed), failed[-1].attempt, failed[-1].attempts
+        if attempt in (None, count) and not doing:
+            limit = "" if attempts is None else f" of at most {attempts}"
+            return f"It failed after each restart by the remediator, {plural(count, 'time')}{limit}"
+        # Others helped for a while, or are not judged yet: the journal counts those, too.
+        last = "the" if doing and count == 1 else "the last"
+        which = f"{last} restart" if count == 1 else f"{last} {count} restarts"
+        again = ", and was restarted again" if doing else ""
+        nth = describe_attempt(attempt, attempts)
+        return f"It failed after {which} by the remediator{nth}{again}"
     if announced is not None and announced.own_restarts:
-        count = plural(len(announced.own_restarts), "time")
-        return f"It failed after each restart by `--restart on-failure`, {count}"
+        often = plural(len(announced.own_restarts), "time")
+        return f"It failed after each restart by `--restart on-failure`, {often}"
     return ""

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden.run import policy
+from trainwarden.cli import main
+from trainwarden.run import folder, policy
 from trainwarden.run.announcement import MAX_BYTES, Announcement, dismiss, read_content
 from trainwarden.run.claim import claim
 from trainwarden.run.folder import check_name, run_files
@@ -26,6 +27,7 @@ from trainwarden.run.relay import Relay
 from trainwarden.run.run_log import RunLog
 from trainwarden.run.start import default_name
 from trainwarden.run.streams import Streams
+from trainwarden_exporter.config_file import types
 
 
 def test_the_log_is_bounded(tmp_path: Path) -> None:
@@ -98,9 +100,14 @@ def test_the_name_of_a_run_is_that_of_its_script(command: str, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "ä", "a@b", "x" * 101])
-def test_a_name_that_is_no_label_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="a name has"):
-        check_name(name)
+def test_a_name_that_is_no_label_is_refused_as_wrong_usage(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert folder.NAME_RULE == types.NAME_RULE
+    for option in ("--name", "--worker"):
+        with pytest.raises(SystemExit, match="2"):
+            main(["run", f"{option}={name}", "--", "true"])
+        assert f"argument {option}: {name!r}: {types.NAME_RULE}\n" in capsys.readouterr().err
 
 
 def test_failures_in_a_row_wait_longer_and_run_out() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from running_runs import Runs, wait_for
+from trainwarden_exporter.__main__ import main
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.processes import exit_status
 from trainwarden_exporter.scrape import scraper
@@ -241,3 +243,32 @@ async def test_steps_from_before_the_first_scrape_are_those_of_the_run(
     started = seen["worker_start_timestamp_seconds", ""]
     assert 0 <= seen["training_last_step_timestamp_seconds", ""] - started < 60
     assert seen["training_resumes_total", ""] == 0
+
+
+def test_discover_leaves_out_what_is_watched_already(
+    runs: Runs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(runs.folder))
+    script, out = tmp_path / "train.py", tmp_path / "outputs"
+    out.mkdir()
+    script.write_text("import time\nwhile True: time.sleep(1)\n")
+    command = [sys.executable, str(script), f"--out={out}"]
+    unannounced = subprocess.Popen(command)
+    try:
+        assert main(["discover", str(out)]) == 0
+    finally:
+        unannounced.kill()
+        unannounced.wait()
+    assert str(out) in capsys.readouterr().out
+    runs.piped(*command)
+    runs.wait_until(state="running")
+    for where in ([], [str(out)]):
+        status = main(["discover", *where])
+        printed = capsys.readouterr().out
+        assert str(out) not in printed
+        assert "`trainwarden run` announces them and they are watched: r\n" in printed
+    assert status == 1
+    assert "\n# No other run was found" in printed

@@ -78,7 +78,8 @@ class TestSpace:
         one = disk(disk_usage=free(gib), checkpoint=10 * GIB)
         given, message = results(disk_checks.check_space, one)
         assert given == result
-        assert f"room for {gib / 10:.1f} checkpoints of 10.0 GiB" in message
+        room = "not even one checkpoint" if result == "refuse" else f"{gib / 10:.1f} checkpoints"
+        assert f"room for {room} of 10.0 GiB" in message
 
     def test_of_the_worst_disk_decides_and_all_are_reported(self) -> None:
         given, message = results(disk_checks.check_space, disk(), disk("/full", disk_usage=free(0)))

@@ -50,10 +50,17 @@ def test_a_moment_is_in_utc() -> None:
 
 @pytest.mark.parametrize(
     ("count", "words"),
-    [(0.49, "0.5"), (9.9, "9.9"), (120.4, "120"), (1000, "1,000"), (5_636_218_250, "over 1,000")],
+    [
+        (0.0, "not even one file"),
+        (0.99, "not even one file"),
+        (9.9, "9.9 files"),
+        (120.4, "120 files"),
+        (1000, "1,000 files"),
+        (5_636_218_250, "over 1,000 files"),
+    ],
 )
 def test_how_many_more_fit_is_no_news_beyond_a_thousand(count: float, words: str) -> None:
-    assert formatting.format_room(count) == words
+    assert formatting.format_room(count, "file") == words
 
 
 def test_one_is_singular() -> None:

@@ -13,13 +13,15 @@ from trainwarden_exporter.processes.procfs import read_process
 from trainwarden_exporter.runtime.responsibility import NOBODY, YOU
 from trainwarden_exporter.scrape.collector import Family
 from trainwarden_exporter.scrape.scraper import Outcome
+from trainwarden_exporter.status_page.headline import summarize
 from trainwarden_exporter.status_page.host import (
     HostView,
     WorkerView,
     build_host_view,
     build_worker_views,
 )
-from trainwarden_exporter.status_page.problems import worker_problems
+from trainwarden_exporter.status_page.problems import Problem, worker_problems
+from trainwarden_exporter.status_page.remediator_client import FiringAlert, RemediatorStatus
 
 METRICS = {metric.name: metric for metric in declared_metrics()}
 KEY = ("demo", "rollout-0", "rollout")
@@ -114,6 +116,37 @@ def test_a_run_that_is_about_to_restart_itself_needs_nobody() -> None:
     assert (problem.who, problem.clause) == (NOBODY, "demo/rollout-0 has failed (SIGKILL)")
     count = "1 by --restart on-failure, the last 14 s ago after SIGKILL"
     assert problem.how == f"Its trainwarden run starts it again (restarts: {count})."
+
+
+def test_who_acts_on_a_run_that_restarts_itself_is_as_its_alert_says() -> None:
+    restarts = "Its trainwarden run starts it again (restarts: 2)."
+    problem = Problem(
+        "bad", "r/t has failed", "r", "t", gone=True, failed=True, who=NOBODY, how=restarts
+    )
+    loop = FiringAlert(
+        alert="TrainingWorkerRestartLoop",
+        run="r",
+        worker="t",
+        since=0,
+        tone="bad",
+        who_acts=YOU,
+        handling="mend its cause",
+    )
+    remediator = RemediatorStatus(
+        mode="act", tone="bad", verdict="x", open_alerts=0, alerts=(), actions=(), firing=(loop,)
+    )
+    found = summarize([problem], [], remediator)
+    assert (found.who, found.how) == (YOU, f"{restarts} Mend its cause.")
+    assert [one.who for one in found.problems] == [YOU]
+    ended = loop.model_copy(update={"handling": "the remediator may not restart it"})
+    found = summarize([problem], [], remediator.model_copy(update={"firing": (ended,)}))
+    assert (found.who, found.how) == (
+        YOU,
+        "Nobody starts it again: its trainwarden run has ended.",
+    )
+    for calm in ((), (loop.model_copy(update={"run": "other"}),)):
+        found = summarize([problem], [], remediator.model_copy(update={"firing": calm}))
+        assert found.problems[-1].who == NOBODY
 
 
 def test_a_worker_is_put_together_from_its_series() -> None:

@@ -169,7 +169,7 @@ def test_it_is_read_at_a_glance() -> None:
     for part in (
         "Step time 31 s usually 30 s",
         "Last step 12 s ago counts as stalled after 2 min 30 s",
-        "Checkpoint step 1,500, 12 min 20 s ago overdue after 1 h, room for 12 more",
+        "Checkpoint step 1,500, 12 min 20 s ago overdue after 1 h, room for 12 more checkpoints",
         "Rollouts batches step 1,502, 5 s ago, lag 0 of 8",
         "Resumes 1 last from step 1,500",
         "sglang-0 sglang ok for 1 h 62% 48 3 1,501",
@@ -623,7 +623,11 @@ def test_little_room_for_checkpoints_is_shown_also_while_the_run_stands() -> Non
     stands = replace(HEALTHY, silence=200.0, checkpoints=(seen,))
     room = "there is room for only 2.6 more checkpoints of grpo"
     assert [one.clause for one in run_problems(stands)][1:] == [room]
-    assert "room for 2.6 more" in words(stands)
+    assert "room for 2.6 more checkpoints" in words(stands)
+    full = replace(stands, checkpoints=(replace(seen, left=0.0),))
+    room = "there is room for not even one more checkpoint of grpo"
+    assert [one.clause for one in run_problems(full)][1:] == [room]
+    assert "room for not even one more checkpoint" in words(full)
 
 
 def test_whatever_comes_from_outside_is_escaped() -> None:

@@ -156,14 +156,22 @@ def test_what_is_about_no_worker_shows_a_dash() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "evil", ["a\nb", "a\x1b[2Jb", "a\rb", "a\N{RIGHT-TO-LEFT OVERRIDE}b", "a\0b"]
-)
+@pytest.mark.parametrize("evil", ["a\x1b[2Jb", "a\N{RIGHT-TO-LEFT OVERRIDE}b", "a\0b"])
 def test_nothing_moves_the_cursor_or_fakes_a_line(evil: str) -> None:
     reported = format_line(event("alert", {}, alert=evil, run=evil, worker=evil), UTC)
     assert reported.count("a\N{REPLACEMENT CHARACTER}") == 3
     assert reported.isprintable()
     assert printable("häuser ✓") == "häuser ✓"
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\r\n\n  b", "a\rb", "a\tb", "a\N{LINE SEPARATOR}b"])
+def test_lines_are_joined_by_spaces(text: str) -> None:
+    command = ["sh", "-c", text]
+    started = format_line(event("start", {"command": command}, alert=text, run=text), UTC)
+    assert started.endswith("start           sh -c a b")
+    assert " a b/rollout-0 " in started
+    unknown = format_line(event("news", {"text": "häuser"}), UTC)
+    assert unknown.endswith('{"text": "häuser"}')
 
 
 def test_as_json_is_one_line_that_holds_everything() -> None:

@@ -204,6 +204,10 @@ def test_ntfy_rings_for_a_run_that_was_halted_by_hand_and_not_for_another_that_s
     facts: dict[str, Any] = {"fingerprint": "a", "alert": "TrainingStepStalled"}
     stalls: dict[str, Any] = {"kind": "stalled", "incident": None}
     halted = notification("stalled", **stalls, facts=facts | {"halted": "it waits at a prompt"})
+    moves = facts | {"handling": "it is restarted"}
+    waiting = notification("stalled", 0, **stalls, facts=moves, run="other")
+    both = composed(waiting, replace(halted, id=9))
+    assert both.title == f"{composed(halted).title} (and 1 more)"
     shown = composed(halted)
     assert shown.items[0].values["Who acts"] == "You, now"
     assert build_request("ntfy", shown).headers["Priority"] == "default"
@@ -236,7 +240,7 @@ def test_many_things_are_one_message_the_pressing_ones_first() -> None:
         notification("healed", n, kind="outcome", facts=facts, incident=n + 10) for n in range(20)
     ]
     reported = composed(*healed, notification("gave_up", 99))
-    assert reported.title == "21 notifications"
+    assert reported.title == f"{TITLES['gave_up']} (and 20 more)"
     assert reported.items[0].title == TITLES["gave_up"]
     assert (len(reported.items), reported.left_out) == (MAX_ITEMS, 21 - MAX_ITEMS)
     assert "and 13 more" in text_of("slack", reported)

@@ -157,7 +157,7 @@ def test_an_address_in_the_file_is_not_shown_either() -> None:
         ({"url": "https://a/", "events": []}, "at least 1 item"),
         ({"url": "https://a/", "events": ["boredom"]}, "expected 'gave_up'"),
         ({"url": "https://a/", "kind": "pigeon"}, "expected 'slack'"),
-        ({"url": "https://a/", "name": "a b"}, "should match"),
+        ({"url": "https://a/", "name": "a b"}, "a name has"),
     ],
 )
 def test_a_wrong_receiver_is_refused_with_its_line(

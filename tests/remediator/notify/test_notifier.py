@@ -272,7 +272,7 @@ async def test_a_storm_is_reported_in_few_messages(
             decide(journal, fingerprint=f"{number:016x}", worker=f"w{number}")
         await clock.advance(60)
     assert len(post.sent) == 1
-    assert post.titles() == ["30 notifications"]
+    assert post.titles() == ["incident abandoned, operator needed (and 29 more)"]
     assert results(journal) == {"sent": 30}
 
 
@@ -855,7 +855,8 @@ async def test_a_message_says_of_one_incident_its_latest_state(
         post.error = None
         await clock.advance(60)
     ((_, content),) = post.sent
-    assert (content["title"], content["urgent"]) == ("2 notifications", True)
+    title = "incident abandoned, operator needed (and 1 more)"
+    assert (content["title"], content["urgent"]) == (title, True)
     assert [(one["title"], one["who_acts"]) for one in content["items"]] == [
         ("incident abandoned, operator needed", "You, now"),  # of another incident
         ("healed", "Nobody needs to"),

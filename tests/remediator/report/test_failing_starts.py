@@ -18,6 +18,7 @@ from trainwarden_exporter.processes.announcements import (
     Announcement,
 )
 from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.journal.rows import Outcome
 from trainwarden_remediator.model import Decision, Verdict
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.policy.failing_starts import mending
@@ -204,6 +205,24 @@ def test_after_two_failures_there_is_something_to_do_though_the_remediator_tries
         f"yourself: `{START}`"
     ) in whole
     assert "Another restart does not help" not in whole
+
+
+def test_attempts_are_counted_as_in_the_journal(journal: Journal, clock: FakeClock) -> None:
+    """The first restart helped for a while; the third is not judged yet."""
+    known = AnnouncedRuns({TRAINER: AnnouncedWorker(ONE, Path("/runs.d/a.json"), 0)})
+    journal.record_alerts([GONE])
+    seen = []
+    outcomes: tuple[Outcome | None, ...] = ("healed", "not_healed", None)
+    for attempt, outcome in enumerate(outcomes, start=1):
+        action = journal.record_intent(1, TRAINER, "restart", (), attempt=(attempt, 3))
+        journal.record_step(action, "start", command=["python", "train.py"])
+        journal.record_result(action, "done", started_by="trainwarden", processes=[attempt])
+        clock.pass_by(5)
+        if outcome:
+            journal.record_outcome(action, outcome)
+        seen.append(mending(GONE, journal.last_actions(10), known).partition(":")[0])
+    start = "It failed after {} restart by the remediator, attempt 2 of 3"
+    assert seen == ["", start.format("the last"), start.format("the") + ", and was restarted again"]
 
 
 def test_after_a_start_by_an_operator_the_restarts_before_are_no_failures(
