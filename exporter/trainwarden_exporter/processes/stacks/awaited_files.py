@@ -6,19 +6,19 @@ import os
 import platform
 import re
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
-from trainwarden_exporter.processes.procfs import PROC, Identity, read_text
+from trainwarden_exporter.processes.procfs import PROC, read_text
 from trainwarden_exporter.processes.stacks.far_ends import (
     UNKNOWN,
     find_pipe_ends,
     find_servers,
     leads_outside,
-    read_link,
 )
 from trainwarden_exporter.processes.stacks.kernel_state import parse_file_number
 from trainwarden_exporter.processes.stacks.model import FarEnd
+from trainwarden_exporter.processes.stacks.open_files import OpenFiles, read_link
 
 _POLL = {"x86_64": ("7", "271"), "aarch64": ("73",)}.get(platform.machine(), ())
 _SELECT = {"x86_64": ("23", "270"), "aarch64": ("72",)}.get(platform.machine(), ())
@@ -28,7 +28,7 @@ _EPOLL = {"x86_64": ("232", "281", "441"), "aarch64": ("22", "441")}.get(platfor
 _MOST_FILES = 4096
 
 MAX_FILES = 16
-"""Files of one wait whose other ends are searched for: each time in all processes."""
+"""Files of one wait whose other ends are searched for."""
 
 
 def find_awaited_files(pid: int, tid: int, root: Path = PROC) -> tuple[int, ...] | None:
@@ -64,37 +64,36 @@ def _read_sets(memory: str, count: int, addresses: Iterable[int]) -> tuple[int, 
     return tuple(one for one in range(count) if any(bits >> one & 1 for bits in known))
 
 
-def find_ends(
-    pid: int, file: int, members: Collection[int], root: Path = PROC
-) -> tuple[FarEnd, ...]:
+def find_ends(pid: int, file: int, files: OpenFiles) -> tuple[FarEnd, ...]:
     """Returns the processes that may end a wait for a file.
 
     Empty for a pipe, or another file, that only processes of the run have open.
     """
-    link = read_link(f"{root}/{pid}/fd/{file}")
+    link = read_link(f"{files.root}/{pid}/fd/{file}")
     if link.startswith("pipe:"):
-        return find_pipe_ends(pid, file, members, root)
+        return find_pipe_ends(pid, file, files)
     if link.startswith("socket:"):
         # without an end it listens, or takes datagrams of anybody
-        return find_servers(pid, file, members, root) or (UNKNOWN,)
+        return find_servers(pid, file, files) or (UNKNOWN,)
     return () if link == "anon_inode:[eventfd]" else (UNKNOWN,)
 
 
-def is_of_the_run(pid: int, tid: int, inside: Collection[Identity], root: Path = PROC) -> bool:
+def is_of_the_run(pid: int, tid: int, files: OpenFiles) -> bool:
     """Whether only processes of the run may end the wait of a thread for files.
 
     Not known, so False, of a thread that waits for more than a few.
     """
-    files, pids = find_awaited_files(pid, tid, root), [one.pid for one in inside]
-    if files is None or len(files) > MAX_FILES:
+    awaited = find_awaited_files(pid, tid, files.root)
+    if awaited is None or len(awaited) > MAX_FILES:
         return False
-    return all(end.identity in inside for one in files for end in find_ends(pid, one, pids, root))
+    return all(
+        end.identity in files.inside for one in awaited for end in find_ends(pid, one, files)
+    )
 
 
-def asks_outside(pid: int, tid: int, inside: Collection[Identity], root: Path = PROC) -> bool:
+def asks_outside(pid: int, tid: int, files: OpenFiles) -> bool:
     """Whether a thread waits at a connection that it has to a process outside of the run."""
-    files = find_awaited_files(pid, tid, root) or ()
-    return leads_outside(pid, files, [one.pid for one in inside], root)
+    return leads_outside(pid, find_awaited_files(pid, tid, files.root) or (), files)
 
 
 def _read(memory: str, address: int, size: int) -> bytes | None:
