@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from trainwarden_exporter.processes.procfs import PROC, Identity, read_process, read_text
-from trainwarden_exporter.processes.stacks.kernel_state import parse_file_number
 from trainwarden_exporter.processes.stacks.model import FarEnd, KernelState
 from trainwarden_exporter.processes.stacks.open_files import Connection, OpenFiles, read_link
 from trainwarden_exporter.processes.stacks.prompts import TERMINAL
+from trainwarden_exporter.processes.stacks.system_calls import read_call, read_memory
 from trainwarden_exporter.runtime.formatting import on_one_line
 
 MAX_FAR_ENDS = 8
@@ -94,7 +94,7 @@ def find_local_ends(pid: int, file_number: int | None, files: OpenFiles) -> tupl
 
 
 _MAX_PATH = 4096
-_WORKING_FOLDER = ("0xffffff9c", "0xffffffffffffff9c")  # AT_FDCWD in linux/fcntl.h
+_WORKING_FOLDER = (0xFFFFFF9C, 0xFFFFFFFFFFFFFF9C)  # AT_FDCWD in linux/fcntl.h
 
 
 def find_file(pid: int, tid: int, root: Path = PROC) -> tuple[FarEnd, ...]:
@@ -102,33 +102,23 @@ def find_file(pid: int, tid: int, root: Path = PROC) -> tuple[FarEnd, ...]:
 
     Empty if the call names none, or if the memory of the process is not readable.
     """
-    number, *arguments = (read_text(f"{root}/{pid}/task/{tid}/syscall") or "-1").split()
-    if number == "-1" or len(arguments) < 2:  # noqa: PLR2004 - a page fault, or no wait
+    call = read_call(f"{root}/{pid}/task/{tid}")
+    if call is None:
         return ()
-    first, second = arguments[:2]
-    file_number = parse_file_number(f"{number} {first}")
-    if file_number is not None:
-        path = read_link(f"{root}/{pid}/fd/{file_number}")
+    folder, first, second = f"{root}/{pid}", *call.arguments[:2]
+    if call.file_number is not None:
+        path = read_link(f"{folder}/fd/{call.file_number}")
     elif first in _WORKING_FOLDER:
-        name = _read_string(f"{root}/{pid}/mem", second)
-        path = os.path.join(read_link(f"{root}/{pid}/cwd"), name) if name else ""  # noqa: PTH118 - text
+        name = _read_string(folder, second)
+        path = os.path.join(read_link(f"{folder}/cwd"), name) if name else ""  # noqa: PTH118 - text
     else:
-        path = _read_string(f"{root}/{pid}/mem", first)
+        path = _read_string(folder, first)
     return (FarEnd(on_one_line(path)),) if path.startswith("/") else ()
 
 
-def _read_string(memory: str, address: str) -> str:
+def _read_string(folder: str, address: int) -> str:
     """Returns the text at an address of a process; empty if there is none."""
-    try:
-        file = os.open(memory, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        text, end, _ = os.pread(file, _MAX_PATH, int(address, 16)).partition(b"\0")
-    except (OSError, OverflowError):
-        return ""
-    finally:
-        os.close(file)
+    text, end, _ = (read_memory(folder, address, _MAX_PATH) or b"").partition(b"\0")
     shown = text.decode("utf-8", "replace")
     return shown if end and shown.isprintable() else ""
 
