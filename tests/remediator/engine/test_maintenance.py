@@ -16,12 +16,8 @@ from tests.waiting import DEADLINE_SECONDS
 from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_exporter.processes.procfs import read_process
 from trainwarden_remediator.engine.context import EngineContext
-from trainwarden_remediator.engine.maintenance import (
-    PRUNE_SECONDS,
-    RUNS_SECONDS,
-    UNENDED_SECONDS,
-    Maintenance,
-)
+from trainwarden_remediator.engine.finished_runs import RUNS_SECONDS, UNENDED_SECONDS
+from trainwarden_remediator.engine.maintenance import PRUNE_SECONDS, Maintenance
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.event_text import describe
 from trainwarden_remediator.journal.journal import Journal
