@@ -28,13 +28,11 @@ from trainwarden_exporter.processes.procfs import (
     read_open_links,
     read_text,
 )
-from trainwarden_exporter.processes.unix_sockets import read_unix_peers
+from trainwarden_exporter.processes.unix_sockets import parse_unix_sockets, read_unix_peers
 
 MAX_SECONDS = 5.0
 MAX_OPEN_FILES = 200_000
 """Beyond these, who has which pipe or socket open is not known: of thousands of processes."""
-
-_INODE = 6  # the place in a line of /proc/net/unix
 
 
 class Address(NamedTuple):
@@ -109,11 +107,12 @@ class OpenFiles:
         namespace = read_link(f"{self.root}/{pid}/ns/net") or pid
         if namespace not in self._networks:
             texts = [read_text(f"{self.root}/{pid}/net/{one}") or "" for one in ("tcp", "tcp6")]
+            local = read_text(f"{self.root}/{pid}/net/unix") or ""
             listeners = (one for text in texts for one in parse_listeners(text).items())
             self._networks[namespace] = Network(
                 {inode: one for text in texts for inode, one in _parse_connections(text)},
                 {inode: one.port for inode, one in listeners},
-                parse_local_sockets(read_text(f"{self.root}/{pid}/net/unix") or ""),
+                {one.inode for one in parse_unix_sockets(local)},
             )
         return self._networks[namespace]
 
@@ -124,13 +123,6 @@ def read_link(path: str) -> str:
         return os.readlink(path)  # noqa: PTH115 - a link in /proc, not a path
     except OSError:
         return ""
-
-
-def parse_local_sockets(text: str) -> Collection[str]:
-    """Returns the inodes of the sockets in a /proc/<pid>/net/unix."""
-    # a name has any bytes, also separators of lines
-    rows = (line.split() for line in text.split("\n")[1:])
-    return {row[_INODE] for row in rows if len(row) > _INODE}
 
 
 def _parse_connections(text: str) -> Iterator[tuple[int, Connection]]:
