@@ -28,7 +28,9 @@ from trainwarden_remediator.alertmanager.api import AlertState
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.engine.control_loop import ControlLoop
+from trainwarden_remediator.journal.database import offline_transaction
 from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.journal.transitions import reset_breaker
 
 
 class Scene:
@@ -72,6 +74,11 @@ class Scene:
     def hear(self, **labels: Any) -> None:
         self.journal.record_alerts([make_alert(**{"starts_at": self.clock.now() - 20, **labels})])
         self.engine.wake()
+
+    def close_breaker(self) -> bool:
+        """As `resume` does, beside the remediator. Returns whether the breaker was open."""
+        with offline_transaction(self.folder / "journal.db") as db:
+            return reset_breaker(db, self.clock.now())
 
     def journaled(self) -> list[str]:
         """The journal, oldest first: reasons of decisions, results, outcomes, kinds of the rest."""

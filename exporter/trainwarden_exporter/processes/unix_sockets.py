@@ -1,10 +1,11 @@
-"""The other ends of local sockets, which /proc does not show; see sock_diag(7)."""
+"""Local sockets in /proc, and their other ends, which it does not show; see sock_diag(7)."""
 
 from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 _SOCK_DIAG = 4  # NETLINK_SOCK_DIAG in linux/netlink.h
 _BY_FAMILY, _DUMP = 20, 0x301  # SOCK_DIAG_BY_FAMILY; NLM_F_REQUEST | NLM_F_DUMP
@@ -16,6 +17,23 @@ _SOCKET = struct.Struct("=BBBBIII")  # struct unix_diag_msg
 _ATTRIBUTE = struct.Struct("=HH")  # struct nlattr
 _ANY = 0xFFFFFFFF
 _SECONDS = 1.0
+_FIELDS = 7
+
+
+class LocalSocket(NamedTuple):
+    """A row of a /proc/<pid>/net/unix. Any account chooses the bytes of its names."""
+
+    flags: str
+    inode: str
+    name: str
+
+
+def parse_unix_sockets(text: str) -> Iterator[LocalSocket]:
+    """Yields the sockets in a /proc/<pid>/net/unix."""
+    for line in text.split("\n")[1:]:  # a name may have other separators of lines
+        fields = line.split(maxsplit=_FIELDS)
+        if len(fields) >= _FIELDS:
+            yield LocalSocket(fields[3], fields[6], "".join(fields[_FIELDS:]))
 
 
 def read_unix_peers() -> Mapping[int, int]:

@@ -101,12 +101,6 @@ class WebServer:
         """Whether the newest content of the web config file is in force; None without a file."""
         return None if self._config_file is None else self._loaded and self._failure is None
 
-    @property
-    def authenticated(self) -> bool:
-        """Whether client certificates or users are required; False before `start`."""
-        tls = self._config.tls
-        return bool(self._config.basic_auth_users) or (tls is not None and tls.demands_certificate)
-
     async def start(self) -> None:
         """Reads the web config file, binds, starts the app, and listens.
 

@@ -40,7 +40,6 @@ from trainwarden_remediator.journal.rows import (
 from trainwarden_remediator.journal.transitions import (
     join_outage,
     mark_resolved,
-    reset_breaker,
     upsert_firing,
     write_decision,
 )
@@ -114,11 +113,6 @@ class Journal(JournalReader):
         """
         with self._transaction() as (db, now):
             return sum([write_decision(db, now, *one) for one in decisions])
-
-    def reset_breaker(self) -> bool:
-        """Closes the circuit breaker and restarts its count. Returns whether it was open."""
-        with self._transaction() as (db, now):
-            return reset_breaker(db, now)
 
     # actions
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from trainwarden_exporter.processes.procfs import list_pids, read_uid
+from trainwarden_exporter.processes.procfs import list_pids, read_text, read_uid
+from trainwarden_exporter.processes.unix_sockets import parse_unix_sockets
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ _ATTEMPTS = 5
 _ATTEMPT_SECONDS = 0.1
 WAIT_SECONDS = 30.0
 """How long to wait for the end of another process's lock before it is reported."""
-_LISTENS = 0x10000
+_LISTENS = "00010000"
 """The flag of a listening socket in proc_net_unix (__SO_ACCEPTCON)."""
 _CREDENTIALS = "3i"
 """struct ucred of unix(7): pid, uid, gid."""
@@ -93,12 +94,12 @@ def _refuse_if_trusted(address: str) -> None:
 
 def _find_listener(address: str) -> int | None:
     """Returns the process of root or of this account that listens at `address`, if it is known."""
-    inodes = set()
-    with suppress(OSError):
-        for line in Path("/proc/net/unix").read_text(encoding="utf-8").splitlines()[1:]:
-            _, _, _, flags, _, _, inode, *name = line.split(maxsplit=7)
-            if name == [address.replace("\0", "@", 1)] and int(flags, 16) & _LISTENS:
-                inodes.add(f"socket:[{inode}]")
+    name = address.replace("\0", "@", 1)
+    inodes = {
+        f"socket:[{one.inode}]"
+        for one in parse_unix_sockets(read_text("/proc/net/unix") or "")
+        if (one.name, one.flags) == (name, _LISTENS)
+    }
     for pid in list_pids():
         # The sockets of the processes of other accounts are known only to root.
         if _is_trusted(read_uid(pid)) and inodes.intersection(_links(Path(f"/proc/{pid}/fd"))):

@@ -16,12 +16,8 @@ from tests.waiting import DEADLINE_SECONDS
 from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_exporter.processes.procfs import read_process
 from trainwarden_remediator.engine.context import EngineContext
-from trainwarden_remediator.engine.maintenance import (
-    PRUNE_SECONDS,
-    RUNS_SECONDS,
-    UNENDED_SECONDS,
-    Maintenance,
-)
+from trainwarden_remediator.engine.finished_runs import RUNS_SECONDS, UNENDED_SECONDS
+from trainwarden_remediator.engine.maintenance import PRUNE_SECONDS, Maintenance
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.event_text import describe
 from trainwarden_remediator.journal.journal import Journal
@@ -122,6 +118,46 @@ async def test_a_run_that_is_seen_to_finish_is_recorded_once_if_a_receiver_wants
     assert all(text.startswith(goes_on) for text in gone_on)
     texts = [describe(one) for one in journal.newest_events(100) if one.run == "short"]
     assert texts == ["the run has ended early at step 59 of 1,000"] * ("short" in recorded)
+
+
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        (50, "the run has finished at step 50 of 50"),
+        (49, "its command has ended, and 1 process of it goes on, which nobody watches"),
+    ],
+)
+async def test_a_run_with_all_its_steps_has_finished_though_a_process_of_it_lives_on(
+    tmp_path: Path, journal: Journal, clock: FakeClock, step: int, text: str
+) -> None:
+    """Such as a tracker: what lives on trains no more."""
+    process = read_process(os.getpid())
+    assert process is not None
+    left = AnnouncedRuns(announced(state="finished", goes_on=(tuple(process.identity),)))
+    receiver = {"name": "ops", "kind": "json", "url": "http://127.0.0.1:1/"}
+    setup = make_setup(tmp_path, notify={"receivers": [receiver]})
+    observer = FakeObserver(runs={"demo": RunState()})
+    maintenance = Maintenance(
+        EngineContext(
+            setup=replace(setup, announced=left),
+            journal=journal,
+            observer=observer,
+            clock=clock,
+            tracker=BlindKin(),
+            thread_factory=InlineThread,
+        )
+    )
+    running = asyncio.create_task(maintenance.run())
+    await clock.settle()
+    await clock.advance(RUNS_SECONDS)
+    observer.runs["demo"] = RunState(finished=True, step=step, total_steps=50)
+    async with asyncio.timeout(DEADLINE_SECONDS):  # it is recorded by a thread
+        while not _finished(journal):
+            await clock.advance(RUNS_SECONDS)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    (found,) = (one for one in journal.newest_events(100) if one.kind == "run_finished")
+    assert describe(found).startswith(text)
 
 
 @pytest.mark.parametrize(

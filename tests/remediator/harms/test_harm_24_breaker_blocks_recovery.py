@@ -73,7 +73,7 @@ async def test_with_it_open_leftovers_are_cleaned_alerts_end_and_an_operator_res
         await scene.clock.advance(4)
         assert "resolved" in scene.journaled()
 
-        assert scene.journal.reset_breaker()
+        assert scene.close_breaker()
         scene.engine.wake()
         await scene.clock.advance(20)
         assert scene.journal.breaker().opened_at is None

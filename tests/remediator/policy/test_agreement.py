@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from tests.remediator.policy.test_decide import (
 )
 from tests.remediator.samples import NOW, make_config
 
+from trainwarden_exporter.app import Exporter
+from trainwarden_remediator.config.schema import load_setup
 from trainwarden_remediator.model import Incident
 from trainwarden_remediator.observation.snapshot import Snapshot
 from trainwarden_remediator.policy.decide import decide
@@ -58,3 +61,33 @@ def test_runs_that_come_and_go_on_a_loaded_host_are_no_reason_to_call(
     known = state(make_config(tmp_path, *WORKERS), snapshot=replace(seen, exporter=exporter))
     known = replace(known, setup=replace(known.setup, run_hashes={"demo": 5}))
     assert decide(waited, known, NOW).text.startswith(expected)
+
+
+def test_both_programs_have_one_hash_for_a_worker_that_is_in_the_file_and_announced(
+    tmp_path: Path,
+) -> None:
+    """It keeps its selector of the file, so it counts for the other runs of its account, too."""
+    announced, file = tmp_path / "runs.d", tmp_path / "exporter.yml"
+    announced.mkdir()
+    for run in ("demo", "other"):
+        (announced / run).with_suffix(".json").write_text(
+            json.dumps({"run": run, "worker": "trainer", "pid": 7})
+        )
+        (announced / run).with_suffix(".json").chmod(0o600)
+    workers = "workers: [{name: trainer, match: {command: train}}]"
+    file.write_text(
+        f"runs_folder: {announced}\nruns: [{{name: demo, {workers}}}, {{name: night, {workers}}}]"
+    )
+    (tmp_path / "remediator.yml").write_text(
+        f"insecure: true\njournal: {tmp_path}/journal.db\nexporter: {{config: {file}}}\n"
+    )
+    exporter = Exporter(file, build=lambda _: ())
+    samples = [one for family in exporter.exporter_families() for one in family.samples]
+    shown = {
+        one.labels["run"]: one.value
+        for one in samples
+        if one.name == "trainwarden_config_run_workers_hash"
+    }
+
+    assert shown.keys() == {"demo", "night", "other"}
+    assert load_setup(tmp_path / "remediator.yml").run_hashes == shown

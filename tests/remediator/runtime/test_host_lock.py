@@ -115,6 +115,18 @@ def test_a_full_queue_of_connections_does_not_let_a_second_process_in(
         pass
 
 
+def test_odd_names_of_other_sockets_do_not_hide_the_process_that_holds_it(
+    name: str, address: str
+) -> None:
+    """Any account may bind one, and its name may have any bytes."""
+    with child(lambda: host_locks(name)) as pid, ExitStack() as stack:
+        fill_queue(stack, address)
+        odd = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        odd.bind(f"\0{name[:8]}\n0 0 0 odd 0 0 0 @{address[1:]}\n".encode() + b"\xff")
+        with pytest.raises(BlockingIOError, match=f"process {pid} acts"), host_locks(name):
+            sys.exit("two processes hold one lock")
+
+
 @needs_root
 @pytest.mark.parametrize(("listens", "full"), [(True, True), (True, False), (False, False)])
 def test_another_account_cannot_prevent_a_lock(

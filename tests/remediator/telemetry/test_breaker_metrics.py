@@ -6,6 +6,8 @@ from tests.remediator.api.test_webhook import post, running
 from tests.remediator.live_host import Box
 from tests.remediator.samples import delivery, make_alert
 
+from trainwarden_remediator.journal.database import offline_transaction
+from trainwarden_remediator.journal.transitions import reset_breaker
 from trainwarden_remediator.model import Decision, Verdict
 
 
@@ -26,7 +28,8 @@ async def test_the_page_shows_how_its_guards_stand(box: Box) -> None:
         assert 'blocked_since_timestamp_seconds{reason="breaker_open"} ' in after
         page = await (await client.get("/")).text()
         assert "circuit breaker open until an operator runs `resume`" in page
-        assert journal.reset_breaker()
+        with offline_transaction(box.folder / "state/journal.db") as db:
+            assert reset_breaker(db, incident.starts_at)
         assert "breaker_open 0.0\n" in await (await client.get("/metrics")).text()
 
 

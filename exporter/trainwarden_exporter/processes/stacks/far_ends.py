@@ -7,83 +7,38 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterable, Mapping
-from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
-from trainwarden_exporter.processes.listening_ports import (
-    CONNECTED,
-    parse_endpoint,
-    parse_sockets,
-    read_table,
-    socket_inodes,
-)
-from trainwarden_exporter.processes.procfs import (
-    PROC,
-    Identity,
-    list_pids,
-    read_open_links,
-    read_process,
-    read_text,
-)
-from trainwarden_exporter.processes.stacks.kernel_state import parse_file_number
+from trainwarden_exporter.processes.procfs import PROC, Identity, read_process, read_text
 from trainwarden_exporter.processes.stacks.model import FarEnd, KernelState
+from trainwarden_exporter.processes.stacks.open_files import Connection, OpenFiles, read_link
 from trainwarden_exporter.processes.stacks.prompts import TERMINAL
-from trainwarden_exporter.processes.unix_sockets import read_unix_peers
+from trainwarden_exporter.processes.stacks.system_calls import read_call, read_memory
 from trainwarden_exporter.runtime.formatting import on_one_line
 
 MAX_FAR_ENDS = 8
-_INODE = 6  # the place in a line of /proc/net/unix
 UNKNOWN = FarEnd("a process that is not known")
 _LOCK = re.compile(r"(\d+): (-> )?\S+ +\S+ +\S+ +(\d+) ")
 
 
-class Address(NamedTuple):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-class Connection(NamedTuple):
-    local: Address
-    remote: Address
-
-
-def parse_connections(text: str) -> dict[int, Connection]:
-    """Returns the connections in a /proc/<pid>/net/tcp or tcp6, by inode.
-
-    A connection that no process has accepted yet has the inode 0, and is left out.
-    """
-    return {
-        one.inode: Connection(_endpoint(one.local), _endpoint(one.remote))
-        for one in parse_sockets(text, CONNECTED)
-        if one.inode
-    }
-
-
-def find_servers(
-    pid: int, file_number: int | None, members: Iterable[int], root: Path = PROC
-) -> tuple[FarEnd, ...]:
+def find_servers(pid: int, file_number: int | None, files: OpenFiles) -> tuple[FarEnd, ...]:
     """Returns the other ends of the connection in which a process waits, or of all that it made.
 
-    `file_number` is that of the system call in which it waits. `members` are searched first for
-    the process at the other end. Empty if it made no connection.
+    `file_number` is that of the system call in which it waits. The processes of the run are
+    searched first for the one at the other end. Empty if it made no connection.
     """
-    if local := find_local_ends(pid, file_number, members, root):
+    if local := find_local_ends(pid, file_number, files):
         return local
-    connections = _read_connections(pid, root)
-    listeners = read_table(pid, root)
-    own = socket_inodes(pid, root)
-    awaited = _inode(pid, file_number, root)
-    chosen = connections.keys() & (own if awaited is None else {awaited})
+    connections, listening, _ = files.network(pid)
+    own, awaited = files.sockets.get(pid, ()), _inode(pid, file_number, files.root)
+    if awaited is not None and awaited not in own:
+        return (UNKNOWN,)  # it is newer
     # connections to a port on which it listens were made by others
-    served = {listeners[inode].port for inode in own & listeners.keys()}
+    served = {listening[inode] for inode in own if inode in listening}
     found: dict[FarEnd, None] = {}
-    for inode in sorted(chosen):
-        connection = connections[inode]
-        if connection.local.port in served:
+    for inode in sorted(own if awaited is None else (awaited,)):
+        connection = connections.get(inode)
+        if connection is None or connection.local.port in served:
             continue
         ends = {
             other
@@ -92,70 +47,54 @@ def find_servers(
         }
         if not ends and _is_local(connection):
             port = connection.remote.port
-            ends = {other for other, one in listeners.items() if one.port == port}
-        found[FarEnd(str(connection.remote), _owner(ends, members, root))] = None
+            ends = {other for other, one in listening.items() if one == port}
+        found[FarEnd(str(connection.remote), _owner(ends, files))] = None
         if len(found) > MAX_FAR_ENDS:
             return (*tuple(found)[:MAX_FAR_ENDS], FarEnd("others"))
     return tuple(found)
 
 
-def leads_outside(
-    pid: int, files: Iterable[int], members: Iterable[int], root: Path = PROC
-) -> bool:
-    """Whether one of these files of a process is a connection to no process of `members`.
+def leads_outside(pid: int, file_numbers: Iterable[int], files: OpenFiles) -> bool:
+    """Whether one of these files of a process is a connection to no process of the run.
 
     Connections that others made to it do not count.
     """
-    own = {inode for one in files if (inode := _inode(pid, one, root)) is not None}
-    if not own:
+    awaited = {one for number in file_numbers if (one := _inode(pid, number, files.root))}
+    if not awaited:
         return False
-    of_members = set[int]().union(*(socket_inodes(one, root) for one in members))
-    local, peers = read_text(f"{root}/{pid}/net/unix") or "", read_unix_peers()
-    if any(is_local_socket(one, local) and peers.get(one) not in of_members for one in own):
+    connections, listening, local = files.network(pid)
+    own, of_run = files.sockets.get(pid, ()), set[int | None]().union(*files.sockets.values())
+    if any(one not in own for one in awaited):
+        return True  # it is newer
+    if any(str(one) in local and files.peers.get(one) not in of_run for one in awaited):
         return True
-    connections, listeners = _read_connections(pid, root), read_table(pid, root)
-    served = {listeners[one].port for one in socket_inodes(pid, root) & listeners.keys()}
+    served = {listening[one] for one in own if one in listening}
     by_ends = {(one.remote, one.local): inode for inode, one in connections.items()}
     return any(
-        by_ends.get(connections[one]) not in of_members
-        for one in own & connections.keys()
-        if connections[one].local.port not in served
+        by_ends.get(connections[one]) not in of_run
+        for one in awaited
+        if one in connections and connections[one].local.port not in served
     )
 
 
-def _read_connections(pid: int, root: Path) -> dict[int, Connection]:
-    texts = (read_text(f"{root}/{pid}/net/{name}") or "" for name in ("tcp", "tcp6"))
-    return {inode: one for text in texts for inode, one in parse_connections(text).items()}
-
-
-def find_local_ends(
-    pid: int, file_number: int | None, members: Iterable[int], root: Path = PROC
-) -> tuple[FarEnd, ...]:
+def find_local_ends(pid: int, file_number: int | None, files: OpenFiles) -> tuple[FarEnd, ...]:
     """Returns the processes that have the other end of a local socket, those of the run last.
 
     Empty for any other file.
     """
-    inode = _inode(pid, file_number, root)
-    if inode is None or not is_local_socket(inode, read_text(f"{root}/{pid}/net/unix") or ""):
+    inode = _inode(pid, file_number, files.root)
+    if inode is None or str(inode) not in files.network(pid).local:
         return ()
-    peer = read_unix_peers().get(inode)
-    holders = [one for one in list_pids(root) if peer and peer in socket_inodes(one, root)]
-    holders.sort(key=set(members).__contains__)
-    known = [one for pid in holders if (one := read_process(pid, root)) is not None]
+    peer = files.peers.get(inode)
+    holders = sorted(_holders(peer, files), key=files.pids.__contains__) if peer else ()
+    known = [one for each in holders if (one := read_process(each, files.root)) is not None]
     return tuple(FarEnd(f"process {one.pid}", one.identity) for one in known[:MAX_FAR_ENDS]) or (
         UNKNOWN,
     )
 
 
-def is_local_socket(inode: int, text: str) -> bool:
-    """Whether a /proc/<pid>/net/unix lists a socket."""
-    # a name has any bytes, also separators of lines
-    fields = (line.split() for line in text.split("\n")[1:])
-    return any(len(one) > _INODE and one[_INODE] == str(inode) for one in fields)
-
-
 _MAX_PATH = 4096
-_WORKING_FOLDER = ("0xffffff9c", "0xffffffffffffff9c")  # AT_FDCWD in linux/fcntl.h
+_WORKING_FOLDER = (0xFFFFFF9C, 0xFFFFFFFFFFFFFF9C)  # AT_FDCWD in linux/fcntl.h
 
 
 def find_file(pid: int, tid: int, root: Path = PROC) -> tuple[FarEnd, ...]:
@@ -163,33 +102,23 @@ def find_file(pid: int, tid: int, root: Path = PROC) -> tuple[FarEnd, ...]:
 
     Empty if the call names none, or if the memory of the process is not readable.
     """
-    number, *arguments = (read_text(f"{root}/{pid}/task/{tid}/syscall") or "-1").split()
-    if number == "-1" or len(arguments) < 2:  # noqa: PLR2004 - a page fault, or no wait
+    call = read_call(f"{root}/{pid}/task/{tid}")
+    if call is None:
         return ()
-    first, second = arguments[:2]
-    file_number = parse_file_number(f"{number} {first}")
-    if file_number is not None:
-        path = read_link(f"{root}/{pid}/fd/{file_number}")
+    folder, first, second = f"{root}/{pid}", *call.arguments[:2]
+    if call.file_number is not None:
+        path = read_link(f"{folder}/fd/{call.file_number}")
     elif first in _WORKING_FOLDER:
-        name = _read_string(f"{root}/{pid}/mem", second)
-        path = os.path.join(read_link(f"{root}/{pid}/cwd"), name) if name else ""  # noqa: PTH118 - text
+        name = _read_string(folder, second)
+        path = os.path.join(read_link(f"{folder}/cwd"), name) if name else ""  # noqa: PTH118 - text
     else:
-        path = _read_string(f"{root}/{pid}/mem", first)
+        path = _read_string(folder, first)
     return (FarEnd(on_one_line(path)),) if path.startswith("/") else ()
 
 
-def _read_string(memory: str, address: str) -> str:
+def _read_string(folder: str, address: int) -> str:
     """Returns the text at an address of a process; empty if there is none."""
-    try:
-        file = os.open(memory, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        text, end, _ = os.pread(file, _MAX_PATH, int(address, 16)).partition(b"\0")
-    except (OSError, OverflowError):
-        return ""
-    finally:
-        os.close(file)
+    text, end, _ = (read_memory(folder, address, _MAX_PATH) or b"").partition(b"\0")
     shown = text.decode("utf-8", "replace")
     return shown if end and shown.isprintable() else ""
 
@@ -218,29 +147,26 @@ def find_device(pid: int, kernel: KernelState, root: Path = PROC) -> tuple[FarEn
     )
 
 
-def find_pipe_ends(
-    pid: int, file_number: int | None, members: Collection[int], root: Path = PROC
-) -> tuple[FarEnd, ...]:
-    """Returns the processes beside `members` that have the other end of the pipe of a wait.
+def find_pipe_ends(pid: int, file_number: int | None, files: OpenFiles) -> tuple[FarEnd, ...]:
+    """Returns the processes outside of the run that have the other end of the pipe of a wait.
 
     Nobody is known to act for them: each may write into it, or read from it, at any time. A pipe
-    with a name may be opened by anybody. Empty if only members have that end.
+    with a name may be opened by anybody. Empty if only processes of the run have that end.
     """
-    own = f"{root}/{pid}/fd/{file_number}"
+    own = f"{files.root}/{pid}/fd/{file_number}"
     pipe = read_link(own)
     if not pipe.startswith("pipe:"):
         return (FarEnd(f"any program that opens {on_one_line(pipe)}") if pipe else UNKNOWN,)
     other = (stat.S_IRUSR | stat.S_IWUSR) & ~_mode(own) or stat.S_IRUSR | stat.S_IWUSR
     holders = {
         holder
-        for holder in list_pids(root)
-        for number, link in read_open_links(holder, root)
-        if link == pipe and _mode(f"{root}/{holder}/fd/{number}") & other
+        for holder, number in files.holders(pipe) or ()
+        if _mode(f"{files.root}/{holder}/fd/{number}") & other
     }
     # Without the other end the wait would be over: it is in a process of another account.
     if not holders:
         return (UNKNOWN,)
-    outside = sorted(holders - set(members))
+    outside = sorted(holders - set(files.pids))
     return tuple(FarEnd(f"process {holder}") for holder in outside[:MAX_FAR_ENDS])
 
 
@@ -280,14 +206,17 @@ def parse_lock_holders(text: str) -> Mapping[int, int]:
     return found
 
 
-def _owner(inodes: set[int], members: Iterable[int], root: Path) -> Identity | None:
-    if not inodes:
-        return None
-    for pid in chain(members, list_pids(root)):
-        if inodes & socket_inodes(pid, root):
-            process = read_process(pid, root)
-            return None if process is None else process.identity
+def _owner(inodes: Iterable[int], files: OpenFiles) -> Identity | None:
+    holders = {pid for inode in inodes for pid in _holders(inode, files)}
+    for pid in sorted(holders, key=lambda pid: (pid not in files.pids, pid)):
+        process = read_process(pid, files.root)
+        return None if process is None else process.identity
     return None
+
+
+def _holders(inode: int, files: OpenFiles) -> Collection[int]:
+    """Returns the processes that have a socket; none if that is not known."""
+    return {pid for pid, _ in files.holders(f"socket:[{inode}]") or ()}
 
 
 def _is_local(connection: Connection) -> bool:
@@ -298,16 +227,3 @@ def _is_local(connection: Connection) -> bool:
 def _inode(pid: int, file_number: int | None, root: Path) -> int | None:
     match = re.fullmatch(r"socket:\[(\d+)\]", read_link(f"{root}/{pid}/fd/{file_number}"))
     return int(match[1]) if match else None
-
-
-def read_link(path: str) -> str:
-    """Returns where a link of /proc leads, as the kernel writes it; "" if it is not readable."""
-    try:
-        return os.readlink(path)  # noqa: PTH115 - a link in /proc, not a path
-    except OSError:
-        return ""
-
-
-def _endpoint(text: str) -> Address:
-    host, port = parse_endpoint(text)
-    return Address(str(getattr(ipaddress.ip_address(host), "ipv4_mapped", None) or host), port)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import signal
 import struct
@@ -14,6 +13,13 @@ from pathlib import Path
 
 from trainwarden_exporter.processes.procfs import PROC, Identity, read_process, read_text
 from trainwarden_exporter.processes.stacks.model import KernelState
+from trainwarden_exporter.processes.stacks.system_calls import (
+    CLOCK_NANOSLEEP,
+    FUTEX,
+    SystemCall,
+    read_call,
+    read_memory,
+)
 
 
 def read_kernel_state(
@@ -44,16 +50,16 @@ def read_thread_state(pid: int, tid: int, root: Path = PROC) -> KernelState:
 
 def _read_wait(folder: str, state: str, cpu_seconds: float, io_bytes: int | None) -> KernelState:
     channel = (read_text(f"{folder}/wchan") or "").strip()
-    call = read_text(f"{folder}/syscall") or ""
+    call = read_call(folder)
     return KernelState(
         state=state,
         cpu_seconds=cpu_seconds,
         switches=parse_switches(read_text(f"{folder}/status") or ""),
         io_bytes=io_bytes,
         wait_channel="" if channel == "0" else channel,
-        file_number=parse_file_number(call),
-        sleeps_for=_read_sleep(f"{folder}/mem", call) if "nanosleep" in channel else None,
-        is_endless=parse_endless(call),
+        file_number=call and call.file_number,
+        sleeps_for=_read_sleep(folder, call) if call and "nanosleep" in channel else None,
+        is_endless=call is not None and call.is_endless,
     )
 
 
@@ -91,7 +97,7 @@ def _handles(pid: int, signals: Iterable[int], root: Path) -> bool:
 
 
 _MOST_SEMAPHORES = 10_000
-_FUTEX = {"x86_64": "202", "aarch64": "98"}.get(platform.machine())
+_TIMESPEC = struct.Struct("=qq")
 
 
 def is_in_named_memory(pid: int, maps: str, root: Path = PROC) -> bool:
@@ -101,10 +107,10 @@ def is_in_named_memory(pid: int, maps: str, root: Path = PROC) -> bool:
     that; multiprocessing removes the names of its own at once. `maps` is the content of
     /proc/<pid>/maps.
     """
-    number, *arguments = (read_text(f"{root}/{pid}/syscall") or "").split() or [""]
-    if number != _FUTEX or not arguments:
+    call = read_call(f"{root}/{pid}")
+    if call is None or call.number not in FUTEX:
         return False
-    address = int(arguments[0], 16)
+    address = call.arguments[0]
     for line in maps.split("\n"):  # names have other line separators as they are
         span, *fields = line.split(maxsplit=5)[:6] or [""]
         start, _, end = span.partition("-")
@@ -141,59 +147,18 @@ def parse_io(text: str) -> int | None:
         return None
 
 
-_LARGEST_FILE_NUMBER = 1 << 20
-
-
-def parse_file_number(text: str) -> int | None:
-    """Returns the first argument in a /proc/<pid>/syscall if it can be a file descriptor."""
-    fields = text.split()
-    if len(fields) < 2 or not fields[1].startswith("0x"):  # noqa: PLR2004 - number and argument
-        return None
-    number = int(fields[1], 16)
-    return number if number < _LARGEST_FILE_NUMBER else None
-
-
-_TIMEOUTS = {
-    # futex, poll, ppoll, select, pselect6, epoll_wait, epoll_pwait, nanosleep and clock_nanosleep
-    "x86_64": {202: 3, 7: 2, 271: 2, 23: 4, 270: 4, 232: 3, 281: 3, 35: 0, 230: 2},
-    "aarch64": {98: 3, 73: 2, 72: 4, 22: 3, 101: 0, 115: 2},
-}.get(platform.machine())
-"""The position of the timeout among the arguments of a system call, by its number."""
-
-_NO_TIMEOUT = ("0x0", "0xffffffff", "0xffffffffffffffff")
-_ARGUMENTS = 6
-
-
-def parse_endless(text: str) -> bool:
-    """Whether the call in a /proc/<pid>/syscall has no timeout; False if that is not known."""
-    number, *arguments = text.split() or [""]
-    if _TIMEOUTS is None or not number.isdigit() or len(arguments) < _ARGUMENTS:
-        return False
-    position = _TIMEOUTS.get(int(number))
-    return position is None or arguments[position] in _NO_TIMEOUT
-
-
-_CLOCK_NANOSLEEP = {"x86_64": "230", "aarch64": "115"}.get(platform.machine())
-
-
-def _read_sleep(memory: str, call: str) -> float | None:
-    """Returns for how many seconds a process still sleeps in `call`, from its /proc/<pid>/syscall.
+def _read_sleep(folder: str, call: SystemCall) -> float | None:
+    """Returns for how many seconds a process still sleeps in `call`.
 
     Python 3.11 and newer call clock_nanosleep(2) with the time at which the sleep ends; None for
     another call, or if the memory is not readable.
     """
-    fields = call.split()
-    clock_and_flags = ["0x1", "0x1"]  # CLOCK_MONOTONIC and TIMER_ABSTIME in linux/time.h
-    if len(fields) < 4 or fields[0] != _CLOCK_NANOSLEEP or fields[1:3] != clock_and_flags:  # noqa: PLR2004
+    clock, flags, address, *_ = call.arguments
+    # CLOCK_MONOTONIC and TIMER_ABSTIME in linux/time.h
+    if call.number not in CLOCK_NANOSLEEP or (clock, flags) != (1, 1):
         return None
-    try:
-        file = os.open(memory, os.O_RDONLY)
-    except OSError:
+    data = read_memory(folder, address, _TIMESPEC.size) or b""
+    if len(data) < _TIMESPEC.size:
         return None
-    try:
-        seconds, nanoseconds = struct.unpack("=qq", os.pread(file, 16, int(fields[3], 16)))
-    except (OSError, OverflowError, struct.error):
-        return None
-    finally:
-        os.close(file)
+    seconds, nanoseconds = _TIMESPEC.unpack(data)
     return float(seconds + nanoseconds / 1e9 - time.monotonic())

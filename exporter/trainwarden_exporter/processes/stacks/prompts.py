@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import re
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from trainwarden_exporter.processes.procfs import PROC, read_text
+from trainwarden_exporter.processes.procfs import PROC
 from trainwarden_exporter.processes.stacks.model import Frame
+from trainwarden_exporter.processes.stacks.open_files import read_link
+from trainwarden_exporter.processes.stacks.system_calls import READ, SELECT, read_call
 
 _PROMPTS = (
     (r"(?:^|.*/)(?:cmd|pdb)\.py", r"_?cmdloop"),
@@ -23,12 +23,6 @@ _PROMPTS = (
 """Files and functions, of CPython 3.9 to 3.14, IPython, prompt_toolkit, debugpy."""
 
 TERMINAL = re.compile(r"/dev/(?:pts/\d+|tty\w*|console)")
-
-_READ, _SELECT = {
-    "x86_64": (("0",), ("23", "270")),
-    "aarch64": (("63",), ("72",)),
-}.get(platform.machine(), ((), ()))
-"""The system calls read, and select and pselect6."""
 
 
 def is_at_prompt(frames: Sequence[Frame]) -> bool:
@@ -48,15 +42,11 @@ def reads_terminal(pid: int, root: Path = PROC) -> bool:
 
     `input` has no frame: it reads, or GNU readline waits in a select for no file but the first.
     """
-    number, *arguments = (read_text(f"{root}/{pid}/syscall") or "").split() or [""]
-    if number in _READ and arguments:
-        file_number = int(arguments[0], 16)
-    elif number in _SELECT and arguments[:1] == ["0x1"]:
+    call = read_call(f"{root}/{pid}")
+    if call is not None and call.number in READ:
+        file_number = call.arguments[0]
+    elif call is not None and call.number in SELECT and call.arguments[0] == 1:
         file_number = 0
     else:
         return False
-    try:
-        link = os.readlink(f"{root}/{pid}/fd/{file_number}")  # noqa: PTH115 - a link in /proc
-    except OSError:
-        return False
-    return TERMINAL.fullmatch(link) is not None
+    return TERMINAL.fullmatch(read_link(f"{root}/{pid}/fd/{file_number}")) is not None

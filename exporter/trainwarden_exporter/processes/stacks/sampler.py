@@ -29,6 +29,7 @@ from trainwarden_exporter.processes.stacks.model import (
     Stacks,
     ThreadStack,
 )
+from trainwarden_exporter.processes.stacks.open_files import OpenFiles
 from trainwarden_exporter.processes.stacks.py_spy import read_stacks
 from trainwarden_exporter.processes.stacks.surroundings import (
     Surroundings,
@@ -178,7 +179,7 @@ class RunSampler:
         return next((one.tid for one in mains if one and one.is_training_thread), None) or None
 
     def _diagnose(self, members: Sequence[Member]) -> Diagnosis:
-        inside = {member.identity for member in members}
+        files = OpenFiles({member.identity for member in members}, self._root)
         findings = [
             self._with_surroundings(
                 find_activity(
@@ -187,19 +188,19 @@ class RunSampler:
                     tuple(self._stacks.get(member.identity, ())),
                     self._absences.waiting.get(member.rank),
                 ),
-                inside,
+                files,
             )
             for member in members
             if (looks := self._looks.get(member.identity))
         ]
         ends = chain.from_iterable(one.far_ends for one in findings)
-        outside = {end.identity for end in ends if end.identity} - inside
+        outside = {end.identity for end in ends if end.identity}.difference(files.inside)
         return diagnose(findings, _may_act(outside, self._root), self._absences.absent)
 
-    def _with_surroundings(self, finding: Finding, inside: Collection[Identity]) -> Finding:
+    def _with_surroundings(self, finding: Finding, files: OpenFiles) -> Finding:
         key = finding.member.identity, finding.activity
         if key not in self._around:
-            self._around[key] = look_around(finding, inside, self._root)
+            self._around[key] = look_around(finding, files)
         around = self._around[key]
         return replace(
             finding,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from trainwarden_exporter.processes.procfs import PROC, Identity
+from trainwarden_exporter.processes.procfs import PROC
 from trainwarden_exporter.processes.stacks.activity import sleeps_on
 from trainwarden_exporter.processes.stacks.awaited_files import asks_outside, is_of_the_run
 from trainwarden_exporter.processes.stacks.kernel_state import read_thread_state
@@ -17,6 +17,7 @@ from trainwarden_exporter.processes.stacks.model import (
     Stacks,
     ThreadStack,
 )
+from trainwarden_exporter.processes.stacks.open_files import OpenFiles
 from trainwarden_exporter.processes.stacks.py_spy import MAX_THREADS
 from trainwarden_exporter.processes.stacks.waits import (
     feeds_nobody,
@@ -43,22 +44,18 @@ def examined_thread(finding: Finding) -> int:
     return main.tid or pid if main is not None and main.is_training_thread else pid
 
 
-def is_closed(
-    pid: int, tid: int, kernel: KernelState, inside: Collection[Identity], root: Path = PROC
-) -> bool:
+def is_closed(pid: int, tid: int, kernel: KernelState, files: OpenFiles) -> bool:
     """Whether only processes of the run can end the wait of a thread."""
     if sleeps_on(kernel):
         return True
     return kernel.is_endless and (
         kernel.wait_channel.startswith("futex_")
         or _kind(kernel, tid) is Activity.CHILD
-        or is_of_the_run(pid, tid, inside, root)
+        or is_of_the_run(pid, tid, files)
     )
 
 
-def waits_of_threads(
-    finding: Finding, inside: Collection[Identity], root: Path = PROC
-) -> Iterator[tuple[Activity, int]]:
+def waits_of_threads(finding: Finding, files: OpenFiles) -> Iterator[tuple[Activity, int]]:
     """Yields the waits of other threads that may end: for a disk, for a server, or else a sleep.
 
     Each may wake the thread that decides.
@@ -68,21 +65,19 @@ def waits_of_threads(
     # Before Python 3.11, py-spy does not know which thread of the kernel has which stack.
     if any(not (one.tid or one is main or feeds_nobody(one)) for one in finding.stacks.threads):
         yield Activity.SLEEP, 0
-    for tid in list_threads(pid, root):
+    for tid in list_threads(pid, files.root):
         if tid != examined_thread(finding):
-            kernel = read_thread_state(pid, tid, root)
+            kernel = read_thread_state(pid, tid, files.root)
             if _kind(kernel, tid) is Activity.DISK:
                 yield Activity.DISK, tid
             elif (thread := python.get(tid)) is None:
-                if found := _of_c_code(pid, tid, kernel, inside, root):
+                if found := _of_c_code(pid, tid, kernel, files):
                     yield found, tid
-            elif found := _of_python(pid, thread, kernel, inside, root):
+            elif found := _of_python(pid, thread, kernel, files):
                 yield found, tid
 
 
-def _of_c_code(
-    pid: int, tid: int, kernel: KernelState, inside: Collection[Identity], root: Path
-) -> Activity | None:
+def _of_c_code(pid: int, tid: int, kernel: KernelState, files: OpenFiles) -> Activity | None:
     """Returns the wait of a thread that may call Python later: after a sleep, or for an answer.
 
     Its other waits are no sign: drivers and libraries keep threads that wait for ever, or wake up
@@ -91,15 +86,11 @@ def _of_c_code(
     if _kind(kernel, tid) is Activity.SLEEP:
         return None if sleeps_on(kernel) else Activity.SLEEP
     in_futex = kernel.wait_channel.startswith("futex_")
-    return Activity.SERVER if not in_futex and asks_outside(pid, tid, inside, root) else None
+    return Activity.SERVER if not in_futex and asks_outside(pid, tid, files) else None
 
 
 def _of_python(
-    pid: int,
-    thread: ThreadStack,
-    kernel: KernelState,
-    inside: Collection[Identity],
-    root: Path,
+    pid: int, thread: ThreadStack, kernel: KernelState, files: OpenFiles
 ) -> Activity | None:
     """Returns the wait of a thread of Python, unless it is closed.
 
@@ -117,7 +108,7 @@ def _of_python(
         wait = find_wait(Stacks((thread,)), kernel, thread.tid)
         has_timer = wait is not None and is_in_event_loop(wait) and not kernel.is_endless
         return Activity.SLEEP if has_timer else None
-    return None if is_closed(pid, thread.tid, kernel, inside, root) else Activity.SLEEP
+    return None if is_closed(pid, thread.tid, kernel, files) else Activity.SLEEP
 
 
 def _kind(kernel: KernelState, tid: int) -> Activity | None:

@@ -9,7 +9,7 @@ import pytest
 from tests.exporter.processes.stacks.test_waits_of_c_code import members, run, seen
 
 from trainwarden_exporter.processes.listening_ports import read_listeners
-from trainwarden_exporter.processes.stacks.far_ends import is_local_socket
+from trainwarden_exporter.processes.unix_sockets import parse_unix_sockets
 
 if TYPE_CHECKING:
     from tests.exporter.conftest import Start
@@ -116,4 +116,4 @@ def _port(pid: int) -> str:
 def test_names_of_sockets_separate_no_lines() -> None:
     """Any account may bind one, and its name may have any bytes."""
     text = "Num RefCount\n0: 2 0 0 1 1 77 @a\u2028b\x0bc\n0: 2 0 0 1 1 78 @a\nshort\n"
-    assert [is_local_socket(inode, text) for inode in (77, 78, 79)] == [True, True, False]
+    assert [one.inode for one in parse_unix_sockets(text)] == ["77", "78"]

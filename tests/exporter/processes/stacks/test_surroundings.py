@@ -9,9 +9,15 @@ import pytest
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
-from trainwarden_exporter.processes.stacks import far_ends
+from trainwarden_exporter.processes.stacks import open_files
 from trainwarden_exporter.processes.stacks.awaited_files import find_awaited_files
-from trainwarden_exporter.processes.stacks.far_ends import find_file
+from trainwarden_exporter.processes.stacks.far_ends import (
+    UNKNOWN,
+    find_file,
+    find_pipe_ends,
+    find_servers,
+    leads_outside,
+)
 from trainwarden_exporter.processes.stacks.model import (
     Activity,
     FarEnd,
@@ -22,6 +28,7 @@ from trainwarden_exporter.processes.stacks.model import (
     Stacks,
     ThreadStack,
 )
+from trainwarden_exporter.processes.stacks.open_files import OpenFiles
 from trainwarden_exporter.processes.stacks.py_spy import MAX_THREADS
 from trainwarden_exporter.processes.stacks.surroundings import look_around, stands_for_ever
 
@@ -35,8 +42,8 @@ def test_a_process_that_spins_may_wait_for_a_gpu_that_it_has_open(
     (tmp_path / "5/fd").mkdir(parents=True)
     (tmp_path / "5/fd/3").symlink_to(device)
 
-    spins = look_around(Finding(MEMBER, Activity.MOVING, "item (t.py:3)"), (), tmp_path)
-    runs = look_around(Finding(MEMBER, Activity.MOVING), (), tmp_path)
+    spins = look_around(Finding(MEMBER, Activity.MOVING, "item (t.py:3)"), OpenFiles((), tmp_path))
+    runs = look_around(Finding(MEMBER, Activity.MOVING), OpenFiles((), tmp_path))
 
     assert spins.detail == " and may wait for its GPU" * says
     assert not runs.detail
@@ -61,7 +68,7 @@ def test_a_futex_may_wait_for_what_a_compiled_program_computes(
     (tmp_path / "5/maps").write_text(f"7f0-7f1 r-xp 0 fe:00 9 /venv/site-packages/{library}\n")
     waits = Finding(MEMBER, Activity.LOCK, "futex_do_wait")
 
-    assert look_around(waits, (), tmp_path).may_end is may_end
+    assert look_around(waits, OpenFiles((), tmp_path)).may_end is may_end
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers of its system calls")
@@ -87,7 +94,7 @@ def test_a_futex_of_a_file_that_has_a_name_may_be_anybodys(
     (tmp_path / "5/syscall").write_text("202 0x7f0 0x109 0x0 0x0 0x0 0xffffffff 0x7ff 0x7f0")
     waits = Finding(MEMBER, Activity.LOCK, "futex_do_wait")
 
-    assert look_around(waits, (), tmp_path).may_end is may_end
+    assert look_around(waits, OpenFiles((), tmp_path)).may_end is may_end
 
 
 @pytest.mark.parametrize(("is_python", "may_end"), [(True, True), (False, False)])
@@ -98,7 +105,7 @@ def test_a_program_of_go_that_handles_all_signals_has_no_alarm(
     (tmp_path / "5/status").write_text("Name:\tx\nSigCgt:\tfffffffd7fc1feff\n")
     waits = Finding(MEMBER, Activity.QUEUE, stacks=Stacks(is_python=is_python))
 
-    assert look_around(waits, (), tmp_path).may_end is may_end
+    assert look_around(waits, OpenFiles((), tmp_path)).may_end is may_end
 
 
 @pytest.mark.parametrize(
@@ -117,7 +124,9 @@ def test_no_handler_ends_a_collective_or_loads_data(
     (tmp_path / "5/task/5").mkdir(parents=True)
     (tmp_path / "5/status").write_text("Name:\tx\nSigCgt:\t0000000100014202\n")
 
-    assert look_around(Finding(MEMBER, activity, detail), (), tmp_path).may_end is may_end
+    assert (
+        look_around(Finding(MEMBER, activity, detail), OpenFiles((), tmp_path)).may_end is may_end
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,7 +142,7 @@ def test_who_waits_for_a_thread_that_waits_for_a_disk_waits_for_the_disk(
     (tmp_path / "5/fd").mkdir()
     (tmp_path / "5/fd/9").symlink_to("/mnt/ckpt/step_7.pt")
 
-    found = look_around(Finding(MEMBER, activity, detail), (), tmp_path)
+    found = look_around(Finding(MEMBER, activity, detail), OpenFiles((), tmp_path))
 
     assert found.activity is Activity.DISK
     assert [end.text for end in found.far_ends] == ["/mnt/ckpt/step_7.pt"]
@@ -143,7 +152,7 @@ def test_the_holder_of_a_file_lock_may_be_unknown(tmp_path: Path) -> None:
     """It is on another host, or has left the lock to a child."""
     kernel = KernelState("S", 1.0, wait_channel="locks_lock_inode_wait", is_endless=True)
     waits = Finding(MEMBER, Activity.LOCK, "locks_lock_inode_wait", kernel=kernel)
-    (end,) = look_around(waits, (), tmp_path).far_ends
+    (end,) = look_around(waits, OpenFiles((), tmp_path)).far_ends
 
     assert end == FarEnd("a process that is not known")
 
@@ -173,7 +182,7 @@ def test_a_thread_that_sleeps_may_wake_who_waits_for_threads(
         kernel=KernelState("S", 1.0),
     )
 
-    assert look_around(waits, (), tmp_path).may_end is not waits_itself
+    assert look_around(waits, OpenFiles((), tmp_path)).may_end is not waits_itself
 
 
 @pytest.mark.parametrize("trains", [True, False])
@@ -187,7 +196,7 @@ def test_the_wait_of_a_training_thread_is_not_that_of_another_thread(
     thread = ThreadStack("TrainingThread(loop)" if trains else "other", 6, frames)
     waits = Finding(MEMBER, Activity.QUEUE, "recv (train.py)", stacks=Stacks((thread,)))
 
-    assert look_around(waits, (), tmp_path).may_end is not trains
+    assert look_around(waits, OpenFiles((), tmp_path)).may_end is not trains
 
 
 REPORTER = "/venv/site-packages/tqdm/_monitor.py"
@@ -216,7 +225,7 @@ def test_a_thread_that_looks_around_may_wake_the_main_thread(
     thread = ThreadStack("Thread-1", 6, (Frame("wait", file, 1),))
     waits = Finding(MEMBER, Activity.QUEUE, "get (queue.py)", stacks=Stacks((thread,)))
 
-    assert look_around(waits, (), tmp_path).may_end is may_end
+    assert look_around(waits, OpenFiles((), tmp_path)).may_end is may_end
 
 
 @pytest.mark.parametrize(("file", "may_end"), [("/srv/feed.py", True), (REPORTER, False)])
@@ -231,7 +240,7 @@ def test_a_thread_without_a_known_id_may_wake_the_main_thread(
     )
     waits = Finding(MEMBER, Activity.QUEUE, "get (queue.py)", stacks=Stacks(threads))
 
-    assert look_around(waits, (), tmp_path).may_end is may_end
+    assert look_around(waits, OpenFiles((), tmp_path)).may_end is may_end
 
 
 @pytest.mark.parametrize(("file", "may_end"), [("/srv/feed.py", True), (REPORTER, False)])
@@ -242,7 +251,7 @@ def test_a_sleep_of_a_reporter_wakes_nobody(tmp_path: Path, file: str, *, may_en
     thread = ThreadStack("Thread-1", 6, (Frame("look", file, 1),))
     waits = Finding(MEMBER, Activity.QUEUE, "get (queue.py)", stacks=Stacks((thread,)))
 
-    assert look_around(waits, (), tmp_path).may_end is may_end
+    assert look_around(waits, OpenFiles((), tmp_path)).may_end is may_end
 
 
 @pytest.mark.parametrize(("threads", "stands"), [(MAX_THREADS - 1, True), (MAX_THREADS, False)])
@@ -277,6 +286,32 @@ def test_a_local_socket_whose_other_end_is_not_known_may_lead_outside(
         (tmp_path / f"{pid}/fd/3").symlink_to(f"socket:[{inode}]")
     (tmp_path / "5/net").mkdir()
     (tmp_path / "5/net/unix").write_text("Num\n0: 2 0 0 1 3 77\n")
-    monkeypatch.setattr(far_ends, "read_unix_peers", lambda: peers)
+    monkeypatch.setattr(open_files, "read_unix_peers", lambda: peers)
+    inside = {Identity(pid, 1) for pid in (5, 6)}
 
-    assert far_ends.leads_outside(5, [3], [5, 6], tmp_path) is outside
+    assert leads_outside(5, [3], OpenFiles(inside, tmp_path)) is outside
+
+
+@pytest.mark.parametrize("limit", ["MAX_OPEN_FILES", "MAX_SECONDS"])
+def test_among_too_many_processes_nobody_is_known_to_have_the_other_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    for pid in (5, 6):
+        (tmp_path / f"{pid}/fd").mkdir(parents=True)
+        (tmp_path / f"{pid}/fd/3").symlink_to("pipe:[77]")
+    inside = {Identity(pid, 1) for pid in (5, 6)}
+
+    assert find_pipe_ends(5, 3, OpenFiles(inside, tmp_path)) == ()
+    monkeypatch.setattr(open_files, limit, -1)
+    assert find_pipe_ends(5, 3, OpenFiles(inside, tmp_path)) == (UNKNOWN,)
+
+
+def test_a_connection_that_is_newer_than_the_tables_may_lead_outside(tmp_path: Path) -> None:
+    (tmp_path / "5/fd").mkdir(parents=True)
+    files = OpenFiles({Identity(5, 1)}, tmp_path)
+    assert find_servers(5, None, files) == ()
+
+    (tmp_path / "5/fd/3").symlink_to("socket:[77]")
+
+    assert leads_outside(5, [3], files)
+    assert find_servers(5, 3, files) == (UNKNOWN,)

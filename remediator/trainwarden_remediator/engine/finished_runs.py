@@ -1,0 +1,76 @@
+"""Records the ends of runs, and what lives on then, for receivers that want to know them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from trainwarden_exporter.processes.left_behind import count_left_behind
+from trainwarden_remediator.engine.context import EngineContext
+from trainwarden_remediator.exceptions import JournalError, ObservationError
+from trainwarden_remediator.observation.model import ExporterState, RunState
+
+RUNS_SECONDS = 30.0
+"""Seconds between two observations of the runs."""
+
+UNENDED_SECONDS = 300.0
+"""Seconds after which a process of a finished run that has not ended is reported: a last save, or
+the flush of a tracker, may take minutes."""
+
+
+class FinishedRuns:
+    """The runs that have finished, as the exporter shows them."""
+
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._known: set[str] | None = None
+        """At the start, runs that finished before are not reported again. From then on a run may
+        also begin and finish between two observations."""
+        self._unended: dict[str, float] = {}
+        """Runs whose processes may live on, and since when."""
+
+    async def run(self) -> None:
+        while True:
+            receivers = self._context.setup.config.notify.receivers
+            if any("finished" in receiver.events for receiver in receivers):
+                with suppress(ObservationError, JournalError, MemoryError):
+                    exporter = await self._context.observer.observe()
+                    await self._record_ends(exporter)
+                    await self._record_unended(exporter)
+            await self._context.clock.sleep(RUNS_SECONDS)
+
+    async def _record_ends(self, exporter: ExporterState) -> None:
+        finished = {name for name, run in exporter.runs.items() if run.finished}
+        if self._known is None:
+            self._known = finished
+        self._known -= exporter.runs.keys() - finished
+        for name in sorted(finished - self._known):
+            run = exporter.runs[name]
+            is_complete = run.total_steps is not None and run.step == run.total_steps
+            left = await asyncio.to_thread(self._count_left_behind, name)
+            # what lives on after all steps trains no more
+            await self._record(name, run, **({"goes_on": left} if left and not is_complete else {}))
+            self._known.add(name)
+            self._unended[name] = self._context.clock.monotonic()
+
+    async def _record_unended(self, exporter: ExporterState) -> None:
+        for name, since in list(self._unended.items()):
+            run = exporter.runs.get(name)
+            if run is None or not (run.finished and run.trainer_processes):
+                del self._unended[name]
+            elif self._context.clock.monotonic() - since >= UNENDED_SECONDS:
+                waits = run.unended or "what its processes wait for is not known"
+                is_announced = any(key.run == name for key in self._context.setup.announced.workers)
+                stop = f"trainwarden stop {name}" if is_announced else ""
+                await self._record(name, run, unended=waits, stop=stop)
+                del self._unended[name]
+
+    async def _record(self, name: str, run: RunState, **more: object) -> None:
+        """Records that a run has finished, or, with `unended`, that its processes live on."""
+        facts = {"run": name, "step": run.step, "total": run.total_steps, **more}
+        await asyncio.to_thread(self._context.journal.record_event, "run_finished", **facts)
+
+    def _count_left_behind(self, run: str) -> int:
+        """Returns how many processes of a run that has finished go on."""
+        announced = self._context.setup.announced.workers.items()
+        return count_left_behind(one.announcement for key, one in announced if key.run == run)
