@@ -219,6 +219,20 @@ async def test_a_loop_that_an_operator_has_ended_is_for_nobody_in_every_line(box
         assert incident.handling == f"waits for the end of TrainingWorkerRestartLoop ({ends})"
 
 
+async def test_a_loop_of_a_command_that_restarts_itself_is_yours_in_every_line(box: Box) -> None:
+    box.known = {}
+    again = FAILED.model_copy(
+        update={"restart": "on-failure", "own_restarts": ((9.0, 256),), "ended_at": 9.0}
+    )
+    async with staged(box) as stage:
+        await loop(stage, alert=LOOP)
+        shown = await seen(stage, again, **GONE)
+        lines = "\n".join(describe(shown, every=True))
+        assert ("has failed" in lines, "You, now" in lines) == (True, True)
+        assert NOBODY not in lines
+        assert "Its trainwarden run starts it again" in lines
+
+
 async def test_two_alerts_of_one_worker_have_each_who_acts_on_it(box: Box) -> None:
     box.known = {}
     async with staged(box) as stage:
