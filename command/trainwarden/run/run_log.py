@@ -51,7 +51,7 @@ class RunLog:
         except OSError:
             return
 
-    def begin_attempt(self, line: str = "") -> None:
+    def begin_attempt(self, line: str) -> None:
         """Forgets the last lines: another process of the run writes from now on, after `line`."""
         if line:
             end = b"\n" if self.tail and not self.tail.endswith(b"\n") else b""

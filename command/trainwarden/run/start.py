@@ -43,7 +43,7 @@ def default_name(argv: Sequence[str]) -> str:
     return kept.lstrip("_.-")[:80] or "run"
 
 
-def start_run(argv: Sequence[str], settings: dict[str, Any], *, detach: bool = False) -> int:
+def start_run(argv: Sequence[str], settings: dict[str, Any], *, detach: bool) -> int:
     """Runs `argv` and returns its exit status; ends by the same signal as the command.
 
     `settings` are those of the announcement; without a name it is derived. With `detach`, the

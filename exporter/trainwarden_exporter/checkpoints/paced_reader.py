@@ -87,7 +87,7 @@ class UnlimitedRate(ReadRate):
         return 0.0
 
 
-def read_io_pressure(path: Path = _PRESSURE) -> float:
+def read_io_pressure(path: Path) -> float:
     """Returns the percentage of the last ten seconds in which some process waited for I/O.
 
     0 if the kernel does not show it. Source: Documentation/accounting/psi.rst

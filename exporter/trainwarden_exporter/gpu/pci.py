@@ -6,13 +6,11 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-from trainwarden_exporter.processes.procfs import PROC
-
 _NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
 
 
-def count_expected(proc: Path = PROC, sys: Path = Path("/sys")) -> int:
+def count_expected(proc: Path, sys: Path) -> int:
     """Returns the number of GPUs of the driver, or of those on the PCI bus without another driver.
 
     The driver's list takes precedence: a container sees the PCI bus of the whole host, but in that

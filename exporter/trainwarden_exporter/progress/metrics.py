@@ -83,7 +83,7 @@ METRICS = _table.metrics
 
 
 def progress_samples(
-    spec: ProgressSpec, state: RunProgress, movement: Movement, waits: str = ""
+    spec: ProgressSpec, state: RunProgress, movement: Movement, waits: str
 ) -> Iterator[Sample]:
     """Yields the samples of one run; `movement` is what its processes do since its last sign.
 

@@ -44,7 +44,7 @@ class _Mark:
     __slots__ = ()
 
 
-def read_pickle(data: bytes, *, pause: Callable[[], None] = lambda: None) -> PickleStructure:
+def read_pickle(data: bytes, *, pause: Callable[[], None]) -> PickleStructure:
     """Returns the structure of the first pickle in `data`; calls `pause` now and then.
 
     Raises ValueError if the pickle is damaged.

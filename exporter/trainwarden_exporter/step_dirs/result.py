@@ -45,7 +45,7 @@ class ScanResult:
 EMPTY_RESULT = ScanResult()
 
 
-def combine(results: Iterable[ScanResult], listed: int = MAX_LISTED) -> ScanResult:
+def combine(results: Iterable[ScanResult], listed: int) -> ScanResult:
     """Merges the results of several folders."""
     results = tuple(results)
     if len(results) == 1:

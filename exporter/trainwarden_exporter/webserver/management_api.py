@@ -56,7 +56,7 @@ def management_routes(
     ]
 
 
-def add_security_headers(app: web.Application, *, style_source: str = "'none'") -> None:
+def add_security_headers(app: web.Application, *, style_source: str) -> None:
     """Adds headers to every response by which a browser restricts what the pages may do.
 
     `style_source` is the only source of style sheets, as a Content-Security-Policy source. A

@@ -50,7 +50,7 @@ def plan(rules: Iterable[AlertRule], setup: Setup) -> Sequence[PlanStep]:
     return found
 
 
-def format_plan(steps: Sequence[PlanStep], width: int = 0) -> str:
+def format_plan(steps: Sequence[PlanStep], width: int) -> str:
     """Formats the plan as a table, without repeated alert and playbook names.
 
     Its lines keep to `width`; 0 is endless.

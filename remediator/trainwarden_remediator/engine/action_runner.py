@@ -373,7 +373,7 @@ def _progress_facts(run: RunState | None, request: ActionRequest) -> Mapping[str
 
 
 def interruption_facts(
-    run: RunState | None, began: float, started_by_operator: float = 0.0
+    run: RunState | None, began: float, started_by_operator: float
 ) -> Mapping[str, float]:
     """Returns the interruption of a run during an action that began at `began` (Unix seconds)."""
     if run is None or run.interruption_start is None or run.interruption_start > began:

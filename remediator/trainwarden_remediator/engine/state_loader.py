@@ -23,7 +23,7 @@ def budget_window(config: Config) -> float:
 
 
 async def read_state(
-    journal: Journal, setup: Setup, clock: Clock, *, include_unowned: bool = True
+    journal: Journal, setup: Setup, clock: Clock, *, include_unowned: bool
 ) -> PolicyState:
     """Returns the policy state now, without a snapshot. Raises JournalError.
 

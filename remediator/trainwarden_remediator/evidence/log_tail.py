@@ -44,7 +44,7 @@ def read_tail(name: str, path: str, lines: int = LINES) -> Mapping[str, Any] | N
     }
 
 
-def parse_tail(data: bytes, lines: int = LINES, *, is_complete: bool = True) -> list[str]:
+def parse_tail(data: bytes, lines: int, *, is_complete: bool = True) -> list[str]:
     """Returns the last lines in `data`, without secrets and terminal control sequences.
 
     Keeps only the last state of a line that was redrawn, such as a progress bar. Drops the first,

@@ -70,7 +70,7 @@ def local_checkpoint_observers(setup: Setup) -> tuple[CheckpointObserver, ...]:
 
 
 def run_state_from_checkpoints(
-    kinds: Sequence[ScanResult], now: float, *, unknown: str = ""
+    kinds: Sequence[ScanResult], now: float, *, unknown: str
 ) -> RunState:
     """Returns the state of a run from its checkpoints, observed at `now` (Unix seconds).
 

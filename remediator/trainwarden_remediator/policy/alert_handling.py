@@ -309,7 +309,7 @@ def _described(incident: Incident, reason: str, *, pages: bool) -> str:
 
 
 def _before_decisions(
-    key: WorkerKey, situation: Situation, incident: int | None = None, *, may_hold: bool = True
+    key: WorkerKey, situation: Situation, incident: int | None = None, *, may_hold: bool
 ) -> tuple[str, str] | None:
     """Returns who acts where a hold or an action in progress decides that, else None.
 

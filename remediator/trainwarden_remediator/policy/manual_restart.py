@@ -15,7 +15,7 @@ def announced_key(key: WorkerKey, trainers: Collection[WorkerKey]) -> WorkerKey:
     return own[0] if not key.worker and len(own) == 1 else key
 
 
-def manual_restart(key: WorkerKey, announced: AnnouncedRuns, *, lacks_folder: bool = False) -> str:
+def manual_restart(key: WorkerKey, announced: AnnouncedRuns, *, lacks_folder: bool) -> str:
     """Returns what ends a command, and what starts it again; "" if it is not announced.
 
     `lacks_folder`: it is to be started with a folder of checkpoints, which it has not named.

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from trainwarden_exporter.processes.procfs import PROC, read_text
+from trainwarden_exporter.processes.procfs import read_text
 from trainwarden_exporter.processes.stacks.far_ends import (
     UNKNOWN,
     find_pipe_ends,
@@ -30,7 +30,7 @@ MAX_FILES = 16
 """Files of one wait whose other ends are searched for."""
 
 
-def find_awaited_files(pid: int, tid: int, root: Path = PROC) -> tuple[int, ...] | None:
+def find_awaited_files(pid: int, tid: int, root: Path) -> tuple[int, ...] | None:
     """Returns the file descriptors for which a thread waits; None if they are not known."""
     call, folder = read_call(f"{root}/{pid}/task/{tid}"), f"{root}/{pid}"
     if call is None:

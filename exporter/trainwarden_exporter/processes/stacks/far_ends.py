@@ -9,7 +9,7 @@ import stat
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from trainwarden_exporter.processes.procfs import PROC, Identity, read_process, read_text
+from trainwarden_exporter.processes.procfs import Identity, read_process, read_text
 from trainwarden_exporter.processes.stacks.model import FarEnd, KernelState
 from trainwarden_exporter.processes.stacks.open_files import Connection, OpenFiles, read_link
 from trainwarden_exporter.processes.stacks.prompts import TERMINAL
@@ -97,7 +97,7 @@ _MAX_PATH = 4096
 _WORKING_FOLDER = (0xFFFFFF9C, 0xFFFFFFFFFFFFFF9C)  # AT_FDCWD in linux/fcntl.h
 
 
-def find_file(pid: int, tid: int, root: Path = PROC) -> tuple[FarEnd, ...]:
+def find_file(pid: int, tid: int, root: Path) -> tuple[FarEnd, ...]:
     """Returns the file of the system call in which a thread waits, which is not touched.
 
     Empty if the call names none, or if the memory of the process is not readable.
@@ -134,7 +134,7 @@ _DEVICES = (
 """Kernel functions, files, and how these are called."""
 
 
-def find_device(pid: int, kernel: KernelState, root: Path = PROC) -> tuple[FarEnd, ...]:
+def find_device(pid: int, kernel: KernelState, root: Path) -> tuple[FarEnd, ...]:
     """Returns the timer or the terminal for which a process waits that reads none.
 
     Empty if it waits for neither.
@@ -178,7 +178,7 @@ def _mode(path: str) -> int:
         return 0
 
 
-def find_lock_holder(pid: int, root: Path = PROC) -> tuple[FarEnd, ...]:
+def find_lock_holder(pid: int, root: Path) -> tuple[FarEnd, ...]:
     """Returns the process that holds the file lock for which a process waits.
 
     It is not known if it is on another host, has ended and left the lock to a child, or if the lock

@@ -41,7 +41,7 @@ def read_kernel_state(
     return replace(thread, cpu_seconds=process.cpu_seconds, io_bytes=io_bytes)
 
 
-def read_thread_state(pid: int, tid: int, root: Path = PROC) -> KernelState:
+def read_thread_state(pid: int, tid: int, root: Path) -> KernelState:
     """Returns in what a thread of a process waits; its CPU time is not read."""
     folder = f"{root}/{pid}/task/{tid}"
     state = (read_text(f"{folder}/stat") or "").rpartition(") ")[2][:1]
@@ -75,7 +75,7 @@ _OF_PROGRAMS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGIO, *range(signal.SIGR
 and its data loaders, Ray and faulthandler handle others; Lightning handles SIGUSR1 in Slurm."""
 
 
-def has_timer(pid: int, root: Path = PROC) -> bool:
+def has_timer(pid: int, root: Path) -> bool:
     """Whether a timer of a process may end what it waits for.
 
     That is a timer of timer_create(2), or a handler of the signals of alarm(2) and setitimer(2),
@@ -84,7 +84,7 @@ def has_timer(pid: int, root: Path = PROC) -> bool:
     return _handles(pid, _OF_TIMERS, root) or bool(read_text(f"{root}/{pid}/timers"))
 
 
-def takes_signals(pid: int, root: Path = PROC) -> bool:
+def takes_signals(pid: int, root: Path) -> bool:
     """Whether any process may give this one something by a signal that it handles or waits for."""
     return _handles(pid, _OF_PROGRAMS, root)
 
@@ -100,7 +100,7 @@ _MOST_SEMAPHORES = 10_000
 _TIMESPEC = struct.Struct("=qq")
 
 
-def is_in_named_memory(pid: int, maps: str, root: Path = PROC) -> bool:
+def is_in_named_memory(pid: int, maps: str, root: Path) -> bool:
     """Whether the main thread waits in a futex of a file that a process outside may open.
 
     Named semaphores are such files, which sem_open(3) creates by another name and then removes

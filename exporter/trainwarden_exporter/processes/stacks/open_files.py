@@ -103,15 +103,14 @@ class OpenFiles:
 
     def network(self, pid: int) -> Network:
         """Returns the sockets of the network namespace of a process."""
-        _ = self.sockets  # before, so that a socket of theirs that is in no table here is neither
+        _ = self.sockets  # read before the tables: a socket that is not among them is newer
         namespace = read_link(f"{self.root}/{pid}/ns/net") or pid
         if namespace not in self._networks:
-            texts = [read_text(f"{self.root}/{pid}/net/{one}") or "" for one in ("tcp", "tcp6")]
-            local = read_text(f"{self.root}/{pid}/net/unix") or ""
-            listeners = (one for text in texts for one in parse_listeners(text).items())
+            tables = ("tcp", "tcp6", "unix")
+            *tcp, local = (read_text(f"{self.root}/{pid}/net/{one}") or "" for one in tables)
             self._networks[namespace] = Network(
-                {inode: one for text in texts for inode, one in _parse_connections(text)},
-                {inode: one.port for inode, one in listeners},
+                {inode: one for text in tcp for inode, one in _parse_connections(text)},
+                {inode: one.port for text in tcp for inode, one in parse_listeners(text).items()},
                 {one.inode for one in parse_unix_sockets(local)},
             )
         return self._networks[namespace]

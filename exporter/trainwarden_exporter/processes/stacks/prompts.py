@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from trainwarden_exporter.processes.procfs import PROC
 from trainwarden_exporter.processes.stacks.model import Frame
 from trainwarden_exporter.processes.stacks.open_files import read_link
 from trainwarden_exporter.processes.stacks.system_calls import READ, SELECT, read_call
@@ -37,7 +36,7 @@ def is_at_prompt(frames: Sequence[Frame]) -> bool:
     )
 
 
-def reads_terminal(pid: int, root: Path = PROC) -> bool:
+def reads_terminal(pid: int, root: Path) -> bool:
     """Whether the main thread of a process waits to read from a terminal.
 
     `input` has no frame: it reads, or GNU readline waits in a select for no file but the first.

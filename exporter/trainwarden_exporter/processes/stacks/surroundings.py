@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainwarden_exporter.processes.procfs import (
-    PROC,
     read_open_links,
     read_process,
     read_text,
@@ -214,7 +213,7 @@ def _name(pid: int, root: Path) -> str:
     return "" if process is None else process.name
 
 
-def stands_for_ever(pid: int, root: Path = PROC) -> bool:
+def stands_for_ever(pid: int, root: Path) -> bool:
     """Whether each thread of a process is stopped, or sleeps on for longer than any wait that ends.
 
     Whatever else it waits for, somebody may give it: a timer, a client, a server behind it.

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainwarden_exporter.processes.procfs import PROC
 from trainwarden_exporter.processes.stacks.activity import sleeps_on
 from trainwarden_exporter.processes.stacks.awaited_files import asks_outside, is_of_the_run
 from trainwarden_exporter.processes.stacks.kernel_state import read_thread_state
@@ -28,7 +27,7 @@ from trainwarden_exporter.processes.stacks.waits import (
 )
 
 
-def list_threads(pid: int, root: Path = PROC) -> list[int]:
+def list_threads(pid: int, root: Path) -> list[int]:
     """Returns the threads of a process, no more than a limit; empty if it has ended."""
     try:
         names = os.listdir(f"{root}/{pid}/task")  # noqa: PTH208 - names are all that is needed

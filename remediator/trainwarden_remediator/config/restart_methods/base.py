@@ -60,7 +60,7 @@ ACCOUNT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 def command_warnings(
-    name: str, command: Sequence[str], cwd: Path, *, user: str | None = None
+    name: str, command: Sequence[str], cwd: Path, *, user: str | None
 ) -> Iterator[str]:
     """Yields why the `command` of the field `name` cannot run as the account `user`."""
     own = user is None or user == read_owner(os.getpid())

@@ -315,3 +315,21 @@ def test_a_connection_that_is_newer_than_the_tables_may_lead_outside(tmp_path: P
 
     assert leads_outside(5, [3], files)
     assert find_servers(5, 3, files) == (UNKNOWN,)
+
+
+def test_many_waits_read_the_open_files_of_all_processes_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "5/fd").mkdir(parents=True)
+    for number in range(9):
+        (tmp_path / f"5/fd/{number}").symlink_to(f"pipe:[{number}]")
+    looks: list[Path] = []
+
+    def list_pids(root: Path) -> list[int]:
+        looks.append(root)
+        return [5]
+
+    monkeypatch.setattr(open_files, "list_pids", list_pids)
+    files = OpenFiles({Identity(5, 1)}, tmp_path)
+    assert [find_pipe_ends(5, number, files) for number in range(9)] == [()] * 9
+    assert looks == [tmp_path]
