@@ -70,7 +70,8 @@ def has_finished(workers: Sequence[AnnouncedWorker]) -> bool | None:
     states = {one.state for one in workers}
     if "failed" in states:
         return False
-    return True if "finished" in states and all(one.ended for one in workers) else None
+    is_over = all(one.ended and not one.failed for one in workers)
+    return True if "finished" in states and is_over else None
 
 
 def read_announced(

@@ -321,19 +321,28 @@ def _silent_for(case: Case, least: float) -> Evidence | None:
     return Evidence(f"It had printed nothing for {silent} when it was stopped: it may have hung")
 
 
+def failure_explains(case: Case) -> Evidence | None:
+    if case.first_error is None and case.loop is None:
+        return None
+    return Evidence("The log shows why it ended: the restarts are the consequence")
+
+
 def _announced_end(case: Case, state: str) -> Evidence | None:
-    error, stop = case.first_error, case.late("stop_requested")
-    is_explained = error is not None and (
-        state == "failed" or (stop is not None and error.first.order < stop.first.order)
-    )
-    ended = [
+    if state == "failed":
+        is_explained = case.first_error is not None
+    else:  # what had ended before was not ended by the stop
+        ended, stop = case.late("exit_status"), case.late("stop_requested")
+        is_explained = (
+            ended is not None and stop is not None and ended.first.order < stop.first.order
+        )
+    found = [
         one
         for one in case.material.announced
         if one.state == state and not (is_explained and one.failed)
     ]
-    if not ended:
+    if not found:
         return None
-    first = min(ended, key=lambda one: one.ended_at or 0.0)
+    first = min(found, key=lambda one: one.ended_at or 0.0)
     how = f", {first.how}" if first.how else ""
     return Evidence(f"trainwarden run recorded of {first.run}/{first.worker}: {state}{how}")
 

@@ -163,4 +163,8 @@ class LogReading:
         for tallies in (self.tallies, last.after):
             for tally in tallies.values():
                 tally.date_last(at, last.progress_order)
-        return replace(self, attempts=(*before, replace(last, ended_at=at)))
+        attempts = (*before, replace(last, ended_at=at))
+        if not self.ends_undated:
+            return replace(self, attempts=attempts)
+        last_at = max(self.last_at or at, at)
+        return replace(self, attempts=attempts, last_at=last_at, ends_undated=False)

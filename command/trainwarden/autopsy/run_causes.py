@@ -202,7 +202,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
     Cause(
         "restarted",
         "The remediator restarted it again and again",
-        (Sign(6, seen.restarts, key=True), FINISHED),
+        (Sign(6, seen.restarts, key=True), Sign(-3, seen.failure_explains), FINISHED),
         bullet_points("""
             - `trainwarden journal` has the reason of each restart, such as a memory limit
               or a hang: mend it, as a restart only postpones it.

@@ -136,6 +136,7 @@ def test_each_crash_has_the_time_of_the_end_of_its_process(state: Path) -> None:
     assert "CUDA reports it: once, at 2026-11-30 06:13:33 UTC, in r@w.log; before" in report
     assert "before the last progress, 2 more: `torch.OutOfMemoryError" in report
     assert "step 190, before 2026-11-30 06:13:33 UTC" in report
+    assert verdict.case.last_sign == (clock("06:13:33"), "r@w.log")
     (kind,) = [one for one in verdict.case.errors if one.name == "gpu_out_of_memory"]
     assert [round(at) for at in (kind.first.at or 0.0, kind.last.at or 0.0)] == [
         round(clock("06:10:15.737")),
@@ -143,10 +144,38 @@ def test_each_crash_has_the_time_of_the_end_of_its_process(state: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "error", ["RuntimeError: x", "torch.OutOfMemoryError: CUDA out of memory."]
+)
+def test_restarts_after_an_error_that_the_log_names_are_no_cause(state: Path, error: str) -> None:
+    lines: list[str] = []
+    for number in range(4):
+        lines += [*steps(number * 10 + 1, number * 10 + 20), OOM[0], '  File "x.py", line 9', error]
+        lines += [OOM[-1], ASKED, FAILED.format(f"06:1{number}:15")][: 1 if number == 3 else 3]
+    known: dict[str, Any] = {"state": "failed", "exit_status": 256, "ended_at": clock("06:13:33")}
+    verdict = explain(state, lines, "06:13:34", **known)
+    cause = "exception" if error.startswith("Runtime") else "gpu_out_of_memory"
+    assert [one.cause.name for one in verdict.likely] == [cause]
+    assert "restarted" in [one.cause.name for one in verdict.unlikely]
+
+
+def test_a_run_with_one_failed_command_has_not_finished(state: Path) -> None:
+    (state / "trainer.log").write_text("exists\n")
+    known: dict[str, Any] = {"state": "stopped", "exit_status": 512, "ended_at": clock("06:43:00")}
+    ends = {"worker": "b", "state": "finished", "exit_status": 0, "cwd": str(state / "ck")}
+    announce(state, "r", **ends, log=str(state / "trainer.log"))
+    (state / "runs.d/r@w.json").rename(state / "runs.d/r@b.json")
+    verdict = explain(state, ["can't open file 'nofile.py'", OOM[-1]], "06:43:00", **known)
+    assert len(verdict.case.material.announced) == 2
+    assert not verdict.case.finished
+
+
 def test_a_crash_before_the_stop_is_no_stop_by_hand(state: Path) -> None:
     known: dict[str, Any] = {"state": "stopped", "exit_status": 256, "ended_at": clock("06:13:33")}
     verdict = explain(state, [*steps(1, 70), *OOM, STOPPED], "06:20:00", **known)
     assert [one.cause.name for one in verdict.likely] == ["gpu_out_of_memory"]
+    verdict = explain(state, [*steps(1, 70), "no such file", OOM[-1], STOPPED], "06:20:00", **known)
+    assert "interrupted" not in [one.cause.name for one in verdict.likely]
     verdict = explain(state, [*steps(1, 70), STOPPED, *OOM], "06:20:00", **known)
     assert {one.cause.name for one in verdict.likely} == {"gpu_out_of_memory", "interrupted"}
 
