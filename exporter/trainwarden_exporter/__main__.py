@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from trainwarden_exporter import __version__
 from trainwarden_exporter.api import build_app
 from trainwarden_exporter.app import Exporter
+from trainwarden_exporter.checkpoints.config import CheckpointConfig
 from trainwarden_exporter.config import (
     Config,
     RemediatorConfig,
@@ -220,19 +221,27 @@ def _choose_runs(
 ) -> tuple[Config, list[RunConfig]] | None:
     """Returns the configuration and the run in `options`, or all; None after an error message.
 
-    With `past`, it may be an announced run that was stopped.
+    With `past`, it may be an announced run that was stopped, and may be named by the folder of its
+    checkpoints.
     """
     if (config := _load_optional(options.config_file)) is None:
         return None
     folder = announcements_folder(config)
     config, _ = with_announced(config, read_announcements(folder, time.time(), past=past))
     runs = [run for run in config.runs if options.run in (None, run.name)]
+    place = Path(options.run or "").resolve() if past and not runs else None
+    runs = runs or [one for one in config.runs if place and place in map(_folder, one.checkpoints)]
     if not runs:
         known = ", ".join(run.name for run in config.runs) or "none, `trainwarden run` starts one"
         named = "" if options.run is None else f"no run has the name {options.run}; "
-        _print_error(f"{named}runs: {known}")
+        hint = "; `trainwarden autopsy` reads any folder" if place and place.is_dir() else ""
+        _print_error(f"{named}runs: {known}{hint}")
         return None
     return config, runs
+
+
+def _folder(checkpoints: CheckpointConfig) -> Path:
+    return Path(checkpoints.folder or "/").resolve()
 
 
 def _load_optional(file: Path | None) -> Config | None:
@@ -303,12 +312,17 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
         help="print for each entry what of it exists on this host now",
     )
 
-    for name, text in (
-        ("checkpoints", "list the checkpoints of a run, each read and proved"),
-        ("stacks", "show what the processes of a run do, by their stacks, in ten seconds"),
+    by_name = "name (default: all runs)"
+    for name, text, named in (
+        (
+            "checkpoints",
+            "list the checkpoints of a run, each read and proved",
+            "name, or the folder of its checkpoints (default: all runs)",
+        ),
+        ("stacks", "show what the processes of a run do, by their stacks, in ten seconds", by_name),
     ):
         of_run = commands.add_parser(name, help=text)
-        of_run.add_argument("run", nargs="?", metavar="RUN", help="name (default: all runs)")
+        of_run.add_argument("run", nargs="?", metavar="RUN", help=named)
         _add_config_file(of_run, "configuration file; without it, only announced runs are known")
         _add_json(of_run)
 

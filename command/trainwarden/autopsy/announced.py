@@ -48,6 +48,11 @@ class AnnouncedWorker:
         return self.state in _ENDED
 
     @property
+    def failed(self) -> bool:
+        """Whether it ended with a status of its own other than 0, and no signal ended it."""
+        return self.status is not None and 0 < os.waitstatus_to_exitcode(self.status) <= 128  # noqa: PLR2004 - above it, that of a signal
+
+    @property
     def how(self) -> str:
         """`killed by SIGKILL`, `exit status 3`; empty if unknown."""
         if self.status is None:
@@ -65,13 +70,14 @@ def has_finished(workers: Sequence[AnnouncedWorker]) -> bool | None:
     states = {one.state for one in workers}
     if "failed" in states:
         return False
-    return True if "finished" in states and all(one.ended for one in workers) else None
+    is_over = all(one.ended and not one.failed for one in workers)
+    return True if "finished" in states and is_over else None
 
 
 def read_announced(
-    folder: Path, runs: Path, running_pid: Callable[[Path], int]
+    folder: Path | None, runs: Path, running_pid: Callable[[Path], int]
 ) -> tuple[AnnouncedWorker, ...]:
-    """Returns the workers of the runs that belong to `folder`, which may be a log.
+    """Returns the workers of the runs that belong to `folder`, which may be a log; None: of all.
 
     These are the runs that were started in it, and those whose log or checkpoints it is or holds.
     `runs` holds the announcements, and `running_pid` returns the living process of one, or 0.
@@ -81,7 +87,8 @@ def read_announced(
         files = sorted(runs.glob("[!.]*.json"))[:MAX_FILES]
     except OSError:
         return ()
-    return tuple(one for path in files for one in _read(path, folder.resolve(), running_pid))
+    folder = None if folder is None else folder.resolve()
+    return tuple(one for path in files for one in _read(path, folder, running_pid))
 
 
 def split_runs(
@@ -109,7 +116,7 @@ def _goes_on(run: Sequence[AnnouncedWorker], own: Sequence[AnnouncedWorker]) -> 
 
 
 def _read(
-    path: Path, folder: Path, running_pid: Callable[[Path], int]
+    path: Path, folder: Path | None, running_pid: Callable[[Path], int]
 ) -> Iterator[AnnouncedWorker]:
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         content = _content(path)
@@ -118,7 +125,7 @@ def _read(
             Path(one).resolve() if isinstance(one, str) else None for one in places
         )
         files = [one for one in (log, saved) if one is not None]
-        if folder in (started, base) or any(one.is_relative_to(folder) for one in files):
+        if folder in (None, started, base) or any(one.is_relative_to(folder) for one in files):
             status, ended = content["exit_status"], content["ended_at"]
             yield AnnouncedWorker(
                 str(content["run"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -201,9 +202,11 @@ class Case:
 
     @cached_property
     def errors(self) -> tuple[Kind, ...]:
-        """All errors by kind, the most frequent first."""
+        """All errors by kind, the most frequent first, and a loss that was not finite."""
         kinds = {kind for log in self.logs for kind in log.tallies}
         found = [one for kind in kinds & self.error_kinds if (one := self.find(kind)) is not None]
+        bad = self.find(patterns.NOT_FINITE)
+        found += [bad] if bad is not None and bad.count >= MIN_NOT_FINITE else []
         return tuple(sorted(found, key=lambda kind: (-kind.count, kind.name)))
 
     @cached_property
@@ -386,8 +389,12 @@ def _merge(tallies: Iterator[Tally]) -> Kind | None:
     if not found:
         return None
     names = sorted({tally.kind for tally in found})
+    # One event has a line of several kinds: the statement that raises, and the exception.
+    counts: Counter[str] = Counter()
+    for tally in found:
+        counts[tally.first.file] = max(counts[tally.first.file], tally.count)
     dated = [tally for tally in found if tally.first.at is not None] or found
     first = min(dated, key=lambda one: (one.first.at or 0.0, one.first.order)).first
     last = max(dated, key=lambda one: (one.last.at or 0.0, one.last.order)).last
     files = tuple(dict.fromkeys(tally.first.file for tally in found))
-    return Kind(" or ".join(names), sum(tally.count for tally in found), first, last, files)
+    return Kind(" or ".join(names), counts.total(), first, last, files)

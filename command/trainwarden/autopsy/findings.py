@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from trainwarden.autopsy.case import ALIVE_SECONDS, Case
 from trainwarden.autopsy.machine_findings import repeated_gpu_fault
-from trainwarden.autopsy.signs import Evidence
+from trainwarden.autopsy.signs import Evidence, describe
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.runtime.formatting import format_duration, format_time, plural
 
 STILL_SECONDS = 1800.0
+USUAL_STEPS = 5
+"""Usual steps without a step that a report mentions."""
+MANY_RESTARTS, RESTARTS_SECONDS = 3, 3600.0
 SILENT_SECONDS, LONG_SILENT_SECONDS = 120.0, 600.0
 """Silence before a stop that is shown, and that makes a hang likely."""
 ENDED_FROM_OUTSIDE = ("time_limit", "preempted", "cancelled", "interrupted", "terminated")
@@ -204,12 +209,55 @@ def refused_before(case: Case) -> Evidence | None:
     return Evidence(f"Connections to a server were refused {found.count} times before")
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A run that lives and makes no step for much longer than usual."""
+
+    run: str
+    seconds: float
+    usual: float
+    """Usual seconds of a step; 0 if unknown."""
+
+    def __str__(self) -> str:
+        usual = f", {self.seconds / self.usual:,.0f} usual steps" if self.usual else ""
+        return (
+            f"Run {self.run} lives, but has made no step for {format_duration(self.seconds)}"
+            f"{usual}: `trainwarden stacks {self.run}` shows what it does"
+        )
+
+
+def find_pause(case: Case) -> Pause | None:
+    """Returns how long a living run has made no step; None below a few minutes or usual steps."""
+    latest = case.latest
+    running = [one for one in case.material.announced if one.alive and not one.ended]
+    if latest is None or latest.last_step is None or not running:
+        return None
+    log = next(one for one in case.logs if one.name == latest.file)
+    worker = next(
+        (one for one in running if one.log.resolve() == log.log.path.resolve()), running[0]
+    )
+    # Of lines without times, the last change of their file is the time of the last one.
+    at = log.log.modified if latest.progress_at is None else latest.progress_at
+    steps, began = latest.last_step - (latest.first_step or 0), latest.began_at
+    if began is None or latest.progress_at is None:
+        steps, began = steps + 1, worker.started_at
+    usual = max(0.0, at - began) / steps if steps else 0.0
+    seconds = case.material.now - max(at, worker.started_at)
+    least = USUAL_STEPS * usual if usual else STILL_SECONDS
+    return Pause(worker.run, seconds, usual) if seconds >= max(ALIVE_SECONDS, least) else None
+
+
 def silence(case: Case) -> Evidence | None:
     """The log goes on without progress and without an error."""
     latest, at = case.latest, case.last_progress_at
-    if latest is None or at is None or latest.progress_at is None or case.finished:
+    if case.finished or latest is None:
         return None
     if case.first_error is not None or case.late(*ENDED_FROM_OUTSIDE) is not None:
+        return None
+    if any(one.alive for one in case.material.announced):
+        pause = find_pause(case)
+        return Evidence(str(pause)) if pause and pause.seconds >= STILL_SECONDS else None
+    if at is None or latest.progress_at is None:
         return None
     ends = [case.end_of(log) for log in case.logs if log.name == latest.file]
     end = case.material.now if case.may_be_active else ends[0]
@@ -223,7 +271,7 @@ def ended_silently(case: Case) -> Evidence | None:
         return None
     if any(one.ended for one in case.material.announced):
         return None
-    if case.first_error is not None or case.late(*ENDED_FROM_OUTSIDE) is not None:
+    if case.first_error is not None or case.late(*ENDED_FROM_OUTSIDE, "stop_requested") is not None:
         return None
     step = case.last_step
     total = case.latest.total
@@ -236,7 +284,23 @@ def announced_failure(case: Case) -> Evidence | None:
 
 
 def announced_stop(case: Case) -> Evidence | None:
+    found = case.late("stop_requested")
+    if found is not None and not case.material.announced:  # as of a folder of another host
+        return Evidence(f"`trainwarden stop` or Ctrl-C: {describe(found)}", found.last.text)
     return _announced_end(case, "stopped")
+
+
+def restarts(case: Case) -> Evidence | None:
+    """The remediator has restarted it several times shortly before its end, or until now."""
+    times = sorted(at for one in case.tallies(("restart_requested",)) for at in one.times)
+    end = case.material.now if case.may_be_active else (case.last_sign or (0.0, ""))[0]
+    last = [at for at in times if end - at <= RESTARTS_SECONDS]
+    if len(last) < MANY_RESTARTS:
+        return None
+    return Evidence(
+        f"The remediator restarted it {len(last)} times in the last hour of the log, the last time "
+        f"at {format_time(last[-1])}"
+    )
 
 
 def silent_before_stop(case: Case) -> Evidence | None:
@@ -257,11 +321,28 @@ def _silent_for(case: Case, least: float) -> Evidence | None:
     return Evidence(f"It had printed nothing for {silent} when it was stopped: it may have hung")
 
 
-def _announced_end(case: Case, state: str) -> Evidence | None:
-    ended = [one for one in case.material.announced if one.state == state]
-    if not ended:
+def failure_explains(case: Case) -> Evidence | None:
+    if case.first_error is None and case.loop is None:
         return None
-    first = min(ended, key=lambda one: one.ended_at or 0.0)
+    return Evidence("The log shows why it ended: the restarts are the consequence")
+
+
+def _announced_end(case: Case, state: str) -> Evidence | None:
+    if state == "failed":
+        is_explained = case.first_error is not None
+    else:  # what had ended before was not ended by the stop
+        ended, stop = case.late("exit_status"), case.late("stop_requested")
+        is_explained = (
+            ended is not None and stop is not None and ended.first.order < stop.first.order
+        )
+    found = [
+        one
+        for one in case.material.announced
+        if one.state == state and not (is_explained and one.failed)
+    ]
+    if not found:
+        return None
+    first = min(found, key=lambda one: one.ended_at or 0.0)
     how = f", {first.how}" if first.how else ""
     return Evidence(f"trainwarden run recorded of {first.run}/{first.worker}: {state}{how}")
 

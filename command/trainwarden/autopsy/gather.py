@@ -134,7 +134,9 @@ def gather(
     run_folder = _own_folder(folder, samples, saved, others)
     framework = get_framework(run_folder.framework)
     run, text = _proposed_config(run_folder)
-    logs = tuple(_read_logs(files.logs, samples, framework, unread))
+    logs = tuple(
+        _dated(one, announced) for one in _read_logs(files.logs, samples, framework, unread)
+    )
     kernel = read_kernel_log()
     if kernel is not None:
         logs += _of_this_host(kernel, logs)
@@ -255,6 +257,14 @@ def _read_logs(
         if not reading.whole:
             unread.append(f"the middle of {log.name}")
         yield reading
+
+
+def _dated(log: LogReading, announced: Sequence[AnnouncedWorker]) -> LogReading:
+    """Dates the end of a log without times by the end that its run recorded."""
+    for one in announced:
+        if one.ended_at and one.log.resolve() == log.log.path.resolve():
+            return log.with_end(one.ended_at)
+    return log
 
 
 def is_copy(log: LogFile) -> bool:

@@ -20,7 +20,9 @@ def as_data(verdict: Verdict) -> dict[str, Any]:
     return {
         "folder": str(case.material.folder),
         "headline": verdict.headline,
-        "healthy": verdict.has_material and not verdict.likely and case.latest is not None,
+        "healthy": verdict.has_material
+        and not (verdict.likely or verdict.pause)
+        and case.latest is not None,
         "framework": case.material.framework.name,
         "finished": case.finished,
         "announced": [

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 
 from trainwarden_exporter.logs.line_parser import parse_timestamp
 
+OWN_LINE = b"trainwarden: "
+"""How the lines of `trainwarden run` begin."""
 _HEAD_BYTES = 120
 _DAY = 86_400.0
 _YEAR = re.compile(rb"(?<!\d)(20\d\d)[-/]?\d\d[-/]?\d\d[ T_-]\d\d:\d\d")
@@ -28,6 +30,9 @@ class LineTimes:
 
     Of a clock without a date, only the distance to other lines is certain: a clock that goes back
     begins the next day. `shift` is what has to be added to all times once the last line is known.
+
+    A line of `trainwarden run` has the time of the end of a process: it dates no line below it, and
+    does not show that the program itself prints dates.
     """
 
     def __init__(self, modified: float) -> None:
@@ -37,21 +42,24 @@ class LineTimes:
         self._has_dates = False
         self.last: float | None = None
         """Time of the last line that has one."""
+        self.below: float | None = None
+        """Time that a line without one has of a line above it."""
 
     def read(self, line: bytes) -> float | None:
         """Returns the time of the next `line` (Unix seconds); None without one."""
         head = line[:_HEAD_BYTES]
-        found = self._dated(head)
-        if found is not None:
+        found, is_own = self._dated(head), head.startswith(OWN_LINE)
+        if found is not None and not is_own:
             self._has_dates = True
-        elif not self._has_dates and (found := self._clock(head)) is not None:
+        elif not self._has_dates and (clock := self._as_clock(head, found)) is not None:
+            found = clock
             # every clock is read as one of the last day before the file was last changed
             if self._last_clock is not None and found < self._last_clock - _DAY / 2:
                 self._days += 1
             self._last_clock = found
             found += self._days * _DAY
         if found is not None:
-            self.last = found
+            self.last, self.below = found, None if is_own else found
         return found
 
     def peek(self, line: bytes) -> float | None:
@@ -87,6 +95,14 @@ class LineTimes:
             if found[6] or at <= self._modified + _DAY:
                 return at
         return None
+
+    def _as_clock(self, line: bytes, dated: float | None) -> float | None:
+        """Returns the clock of `line`; that of a `dated` one where other lines have clocks."""
+        if dated is None:
+            return self._clock(line)
+        return (
+            None if self._last_clock is None else self._modified - (self._modified - dated) % _DAY
+        )
 
     def _clock(self, line: bytes) -> float | None:
         return parse_timestamp(line, latest=self._modified, fresh=False)

@@ -43,6 +43,19 @@ class Tally:
         if line.at is not None and len(self.times) < MAX_TIMES:
             self.times.append(line.at)
 
+    def date_last(self, at: float, since: int) -> None:
+        """Sets the time of the last line, if it has none and comes after the one numbered `since`.
+
+        What happened before it may have done so long before.
+        """
+        if self.last.at is not None or self.last.order <= since:
+            return
+        is_first = self.first.order == self.last.order
+        self.last = replace(self.last, at=at)
+        self.first = self.last if is_first else self.first
+        if len(self.times) < MAX_TIMES:
+            self.times.append(at)
+
     def shifted(self, seconds: float) -> Tally:
         """Returns the tally with all times changed by `seconds`."""
         return replace(
@@ -97,6 +110,7 @@ class Attempt:
     progress_at: float | None = None
     """The last step or other sign of progress."""
     progress_order: int = 0
+    """Number of the line of the last progress, or of the end of the attempt before."""
     advances: int = 0
     """Signs of progress without a step, such as trials."""
     phase: Phase | None = None
@@ -106,7 +120,7 @@ class Attempt:
     after_at: float | None = None
     """The last time in the log before the last progress."""
     ended_at: float | None = None
-    """The last line of the attempt that has a time."""
+    """The last line of the attempt that has a time, or the end that was recorded of it."""
 
     @property
     def finished(self) -> bool:
@@ -140,3 +154,17 @@ class LogReading:
     @property
     def name(self) -> str:
         return self.log.name
+
+    def with_end(self, at: float) -> LogReading:
+        """Returns this with what no progress followed at `at`, where its lines have no time."""
+        if not self.attempts:
+            return self
+        *before, last = self.attempts
+        for tallies in (self.tallies, last.after):
+            for tally in tallies.values():
+                tally.date_last(at, last.progress_order)
+        attempts = (*before, replace(last, ended_at=at))
+        if not self.ends_undated:
+            return replace(self, attempts=attempts)
+        last_at = max(self.last_at or at, at)
+        return replace(self, attempts=attempts, last_at=last_at, ends_undated=False)

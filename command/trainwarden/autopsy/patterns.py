@@ -61,6 +61,8 @@ STARTS = (
         r"^trainwarden: \S+ process \d+ ended (?:with|by) [^;]+; starts again$",
         Phase.STARTING,
     ),
+    LinePattern("restart_requested", r"^trainwarden: restart requested by the remediator$"),
+    LinePattern("stop_requested", r"^trainwarden: stop requested$"),
     LinePattern(
         "start",
         r"(?i:\bstart(?:ing)? container\b|\bcontainer (?:start|restart)(?:ed|ing)?\b)"
@@ -135,6 +137,9 @@ CAUSES_IN_LOGS = (
         r"(?:Error|Exception|Interrupt|Exit)\b(?::|$)",
     ),
 )
+
+NOT_FINITE = "loss_not_finite"
+"""Kind of the lines with a loss that is NaN or infinite; the steps in them go on."""
 
 FIRST_LINE = "first_line"
 """Name of the pattern of the line that a file begins with: it recurs at each start of a program

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from dataclasses import replace
 from trainwarden.autopsy import patterns as autopsy_patterns
 from trainwarden.autopsy.attempt_ends import MIN_JUMP, counts_again, is_last_step, shows_failure
 from trainwarden.autopsy.files import LogFile, is_read_whole, read_blocks
-from trainwarden.autopsy.line_times import LineTimes
+from trainwarden.autopsy.line_times import OWN_LINE, LineTimes
 from trainwarden.autopsy.model import Attempt, Line, LogReading, Tally, ValueRange, with_number
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.frameworks.error_lines import TRACEBACK
@@ -133,14 +134,18 @@ class LogReader:
             self._traceback = None  # of a stop by hand, and no exception
         elif kinds & {TRACEBACK, "raised", *self._reporting}:
             self._end_traceback()
+        if own is not None and line.text.startswith(OWN_LINE):
+            self._date_end(own)
         self._step = line.step_after(self._step)
-        for match in line.matches:
-            if match.pattern.name in self._folded:
-                self._fold(match, own)
+        not_finite = [
+            self._fold(one, own) for one in line.matches if one.pattern.name in self._folded
+        ]
         starts = {"start", "start_failed", autopsy_patterns.FIRST_LINE}
         if kinds & starts or any(one.pattern.phase is Phase.STARTING for one in line.matches):
             self._idle_starts += 1
         shown = Line(text, at, self._order, self._log.name)
+        if any(not_finite):
+            self._tally(autopsy_patterns.NOT_FINITE, line.matches[0], shown)
         if "interrupted" in kinds:
             kinds -= {"raised", TRACEBACK}
         for kind in kinds & self._tallied:
@@ -148,12 +153,19 @@ class LogReader:
             if kind == TRACEBACK:
                 self._traceback = match, shown
             else:
-                self._tally(match, shown)
+                self._tally(kind, match, shown)
 
     def _end_traceback(self) -> None:
         if self._traceback is not None:
-            self._tally(*self._traceback)
+            self._tally(TRACEBACK, *self._traceback)
             self._traceback = None
+
+    def _date_end(self, at: float) -> None:
+        """Takes the end of a process for the time of its last lines, which have none."""
+        self._end_traceback()
+        for tallies in (self._tallies, self._after):
+            for tally in tallies.values():
+                tally.date_last(at, self._attempt.progress_order)
 
     def _time_above(self, block: LineBlock, end: int, begin: int) -> float | None:
         """Returns the time of a line shortly above the position `end`, at or after `begin`.
@@ -168,16 +180,17 @@ class LogReader:
             if end <= begin or end == undated:
                 break
             start = text.rfind(b"\n", begin, end - 1) + 1 or begin
+            if text.startswith(OWN_LINE, start):
+                return None
             if (at := self._times.peek(bytes(text[start:end]))) is not None:
-                self._times.last = at
+                self._times.last = self._times.below = at
                 return at
             end = start
         if begin == block.start:
             self._undated = (block, first)
-        return self._times.last if begin == block.start else None
+        return self._times.below if begin == block.start else None
 
-    def _tally(self, match: PatternMatch, line: Line) -> None:
-        kind = match.pattern.name
+    def _tally(self, kind: str, match: PatternMatch, line: Line) -> None:
         count = 1
         if self._copies is not None:
             count = self._copies.add("", self._log.name, kind, strip_prefixes(line.text))
@@ -192,16 +205,19 @@ class LogReader:
                 if (code := match.groups.get(name)) is not None:
                     known.codes[code] = known.codes.get(code, 0) + 1
 
-    def _fold(self, match: PatternMatch, at: float | None) -> None:
+    def _fold(self, match: PatternMatch, at: float | None) -> bool:
+        """Applies what `match` shows; returns whether it is a loss that is not finite."""
+        not_finite = False
         for name, text in match.groups.items():
             if name.endswith("loss") or name.startswith("memory_"):
                 number = parse_number(text)
                 if number is not None:
                     self._values[name] = with_number(self._values.get(name), number, self._step)
+                    not_finite = not_finite or not math.isfinite(number)
         if match.pattern.name not in self._reporting:
-            return
+            return not_finite
         if match.pattern is autopsy_patterns.DONE and not self._attempt.at_total:
-            return
+            return not_finite
         event = LineEvent(
             "run",
             self._log.name,
@@ -212,6 +228,7 @@ class LogReader:
         )
         for found in events_from_line(event, match.pattern, dated=True):  # in order, if not exact
             self._apply(found, at, match.pattern.name)
+        return not_finite
 
     def _apply(self, event: ProgressEvent, at: float | None, pattern: str) -> None:
         at_total = is_last_step(event)
@@ -274,7 +291,7 @@ class LogReader:
         if self._ends_at_total():
             ended = replace(ended, phase=Phase.FINISHED)
         self._attempts.append(ended)
-        self._attempt, self._after = Attempt(self._log.name), {}
+        self._attempt, self._after = Attempt(self._log.name, progress_order=self._order), {}
 
     def _ends_at_total(self) -> bool:
         """Whether the attempt made its last step and logged no failure and no other phase after it.

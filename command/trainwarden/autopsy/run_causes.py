@@ -200,6 +200,17 @@ RUN_CAUSES: tuple[Cause, ...] = (
         ("TrainingWorkerInterrupted",),
     ),
     Cause(
+        "restarted",
+        "The remediator restarted it again and again",
+        (Sign(6, seen.restarts, key=True), Sign(-3, seen.failure_explains), FINISHED),
+        bullet_points("""
+            - `trainwarden journal` has the reason of each restart, such as a memory limit
+              or a hang: mend it, as a restart only postpones it.
+        """),
+        ("workers", "memory"),
+        ("TrainingWorkerRestartLoop",),
+    ),
+    Cause(
         "killed",
         "A process was killed or crashed",
         (
@@ -280,8 +291,8 @@ RUN_CAUSES: tuple[Cause, ...] = (
             FINISHED,
         ),
         bullet_points("""
-            - If it still runs, look at its stacks before ending it: `py-spy dump
-              --pid PID`.
+            - If it still runs, look at its stacks before ending it: `trainwarden stacks
+              NAME`, or `py-spy dump --pid PID`.
             - A hang in a collective is silent for up to the time-out of its process
               group.
         """),

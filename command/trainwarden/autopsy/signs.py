@@ -39,7 +39,9 @@ def lines(
         found = case.late_in(role, *kinds) if role else case.late(*kinds)
         if found is None or found.count < least:
             return None
-        return Evidence(f"{what}: {describe(found)}", found.last.text)
+        before = 0 if role else (case.find(*kinds) or found).count - found.count
+        more = f"; before the last progress, {before} more" if before > 0 else ""
+        return Evidence(f"{what}: {describe(found)}{more}", found.last.text)
 
     return Sign(points, find, key=key)
 
@@ -106,8 +108,8 @@ def describe(found: Kind) -> str:
         when = f", from {format_time(start)} to {format_time(end)}"
         if end - start >= 3600:  # noqa: PLR2004 - below an hour the two times show it
             when += f" ({format_duration(end - start)})"
-    elif start is not None:
-        when = f", at {format_time(start)}"
+    elif (at := start or end) is not None:
+        when = f", {'the last ' * (start is None)}at {format_time(at)}"
     names = list(found.files)
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004 - enough to find it
     return f"{count}{when}, in {', '.join(names[:3])}{more}"

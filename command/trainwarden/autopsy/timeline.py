@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from trainwarden.autopsy import patterns
 from trainwarden.autopsy.case import Case
 from trainwarden.autopsy.findings import ENDED_FROM_OUTSIDE
 from trainwarden.autopsy.model import Attempt
@@ -51,6 +52,11 @@ def how_it_ended(case: Case, attempt: Attempt) -> str:
         return first.kind.replace("_", " ")
     if outside:
         return outside[0].replace("_", " ")
+    if patterns.NOT_FINITE in attempt.after:
+        return patterns.NOT_FINITE.replace("_", " ")
+    for kind in ("restart_requested", "stop_requested"):
+        if (asked := attempt.after.get(kind)) is not None:
+            return asked.last.text.removeprefix("trainwarden: ")
     if attempt.phase not in (None, Phase.TRAINING, Phase.STARTING):
         return f"no error; phase {attempt.phase.value.replace('_', ' ')}"
     return "no error logged"
@@ -88,6 +94,9 @@ def _outside(case: Case) -> Iterator[Event]:
             yield Event(
                 found.last.at, f"{found.last.file}: {kind.replace('_', ' ')}", found.last.text
             )
+    for tally in case.tallies(("restart_requested",)):
+        for at in tally.times:
+            yield Event(at, f"{tally.last.file}: {tally.last.text.removeprefix('trainwarden: ')}")
     for boot in case.boots:
         if boot is not None:
             yield Event(boot, "the host booted")

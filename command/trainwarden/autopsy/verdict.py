@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from trainwarden.autopsy.case import Case
+from trainwarden.autopsy.case import ALIVE_SECONDS, Case
 from trainwarden.autopsy.cause import LIKELY, Cause
+from trainwarden.autopsy.findings import Pause, find_pause
 from trainwarden.autopsy.machine_causes import MACHINE_CAUSES
 from trainwarden.autopsy.run_causes import RUN_CAUSES
 from trainwarden.autopsy.signs import Evidence
+from trainwarden_exporter.runtime.formatting import format_duration
 
 CAUSES = (*MACHINE_CAUSES, *RUN_CAUSES)
 """Of equal scores, the first is shown first."""
@@ -60,11 +62,17 @@ class Verdict:
         material = self.case.material
         return bool(material.logs or material.checkpoints or material.announced)
 
+    @cached_property
+    def pause(self) -> Pause | None:
+        return find_pause(self.case)
+
     @property
     def headline(self) -> str:
         case = self.case
         if not self.has_material:
             return "The folder holds no log and no checkpoint of a run."
+        if self.pause is not None and (not self.likely or self.likely[0].cause.name == "stalled"):
+            return f"{self.pause}."
         if self.likely:
             return f"{self.likely[0].cause.title}."
         if case.finished:
@@ -72,7 +80,12 @@ class Verdict:
         if case.latest is None:
             return "No cause was found, and no step either: the logs show no training."
         if case.may_be_active:
-            return "Nothing wrong was found: the run was active within the last minutes."
+            ago = 0.0 if case.last_sign is None else case.material.now - case.last_sign[0]
+            when = "was active within the last minutes"
+            if case.material.announced and ago >= ALIVE_SECONDS:
+                when = f"is active, with its last sign of life {format_duration(ago)} ago"
+            survived = " It survived the errors below." if case.errors else ""
+            return f"Nothing wrong was found: the run {when}.{survived}"
         return "No cause was found."
 
 

@@ -1,16 +1,18 @@
-"""Explain after the fact, from the files in a folder, why a run ended.
+"""Explain after the fact, from the files of a run, why it ended.
 
-Reads logs, checkpoints, recovery records and logs of the system in FOLDER, without a configuration
-and without a running program, and prints a report as Markdown. Writes to no file, and loads no
-pickle.
+Reads logs, checkpoints, recovery records and logs of the system in FOLDER, or of a run that
+`trainwarden run` started, without a configuration and without a running program, and prints a
+report as Markdown. Writes to no file, and loads no pickle.
 """
 
 from __future__ import annotations
 
 import argparse
+import glob
 import json
 import logging
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from trainwarden.autopsy.announced import AnnouncedWorker, read_announced
@@ -27,6 +29,7 @@ EXAMPLES = """\
 examples:
   trainwarden autopsy outputs/grpo > report.md
   trainwarden autopsy slurm-1809579.out
+  trainwarden autopsy grpo                     a run of `trainwarden run`, by its name
   trainwarden autopsy /srv/run --json | jq -r '.causes[0].title'
 
 exit status: 0 if no likely cause of a failure was found, 3 if one was, 1 if FOLDER cannot be read,
@@ -40,13 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder",
         type=Path,
         metavar="FOLDER",
-        help="folder of the run, with its logs and checkpoints; or one log",
+        help="folder of the run, with its logs and checkpoints; or one log; or the name of a run",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def announced_in(folder: Path) -> tuple[AnnouncedWorker, ...]:
-    """Returns what `trainwarden run` recorded of the last run in `folder`."""
+def announced_in(folder: Path | None) -> tuple[AnnouncedWorker, ...]:
+    """Returns what `trainwarden run` recorded of the runs in `folder`; None: of all."""
     try:
         runs = state_folder() / "runs.d"
     except RuntimeError:
@@ -54,12 +57,35 @@ def announced_in(folder: Path) -> tuple[AnnouncedWorker, ...]:
     return read_announced(folder, runs, running_pid)
 
 
+def find_run(name: str) -> tuple[Path, tuple[AnnouncedWorker, ...]]:
+    """Returns the checkpoints, else the log, of the run `name`, and what is recorded of it.
+
+    Of a run that ended long ago, only the logs are left. Raises ValueError if there is no such run.
+    """
+    known = announced_in(None)
+    if workers := tuple(one for one in known if one.run == name):
+        places = (*(one.checkpoints for one in workers), *(one.log for one in workers))
+        return next((one for one in places if one and one.exists()), workers[0].log), workers
+    with suppress(RuntimeError):
+        logs = (state_folder() / "logs").glob(f"{glob.escape(name)}@*.log")
+        if newest := max(logs, key=lambda one: one.stat().st_mtime, default=None):
+            return newest, ()
+    runs = ", ".join(sorted({one.run for one in known})) or "none"
+    raise ValueError(f"neither a folder, nor a log, nor a run has the name {name}; runs: {runs}")
+
+
 def run(options: argparse.Namespace) -> int:
+    folder, workers = options.folder, None
+    if not folder.exists():
+        folder, workers = find_run(str(folder))
     readers = logging.getLogger("trainwarden_exporter")
     level = readers.level
     readers.setLevel(logging.ERROR)  # the report names what is odd in the files
     try:
-        verdict = Verdict(with_proofs(Case(gather(options.folder, announced_in=announced_in))))
+        material = gather(
+            folder, announced_in=lambda one: announced_in(one) if workers is None else workers
+        )
+        verdict = Verdict(with_proofs(Case(material)))
     finally:
         readers.setLevel(level)
     if options.json:

@@ -29,6 +29,8 @@ _VARIES = re.compile(
     r"|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b"
 )
 """What lines of one kind have in the place of each other: numbers, and the names of a date."""
+_BEGUN_NUMBER = re.compile(r"(?i:[+-]?\b(?:nan|inf)\b.*|[+-]?(?:\b(?:na?|in?))?$)")
+"""Where the text after a step, which ends before a digit or is cut off, has a sign or a NaN."""
 _SPAN = re.compile(
     r"\s*(\d+(?:\.\d+)?)\s*(d|h|min|m|ms|s|us|µs)(?![a-z])", re.ASCII | re.IGNORECASE
 )
@@ -99,7 +101,8 @@ def _form(groups: Mapping[str, str]) -> str:
     if "key" not in groups:
         return ""
     total = "/" if "total" in groups else ""
-    around = f"{groups.get('writer', '')}{groups['key']}{total} {groups.get('after', '')}"
+    after = _BEGUN_NUMBER.sub("", groups.get("after", ""))
+    around = f"{groups.get('writer', '')}{groups['key']}{total} {after}"
     return " ".join(_VARIES.sub("0", around).split())[:MAX_NAME]
 
 

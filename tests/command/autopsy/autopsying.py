@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from trainwarden.autopsy.announced import AnnouncedWorker
 from trainwarden.autopsy.case import Case
@@ -36,3 +38,12 @@ def first_cause(folder: Path) -> str:
     """The name of the likeliest cause; empty without a likely one."""
     likely = examine(folder).likely
     return likely[0].cause.name if likely else ""
+
+
+def announce(folder: Path, name: str, **content: Any) -> None:
+    """Writes what `trainwarden run` records of a worker into its `folder`."""
+    (folder / "runs.d").mkdir(parents=True, exist_ok=True)
+    whole: dict[str, Any] = {"run": name, "worker": "w", "state": "failed"}
+    whole["log"] = str(folder / f"{name}.log")
+    whole |= {"exit_status": 256, "started_at": 1.0, "ended_at": 2.0, "path": None, **content}
+    (folder / "runs.d" / f"{name}@w.json").write_text(json.dumps(whole))

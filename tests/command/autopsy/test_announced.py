@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from autopsying import examine
+from autopsying import announce, examine
 from trainwarden.autopsy.json_report import as_data
 from trainwarden.autopsy.report import render
 from trainwarden.autopsy.verdict import Verdict
@@ -58,14 +58,6 @@ def announce_runs(work: Path) -> dict[str, Path]:
         more = {"checkpoints": str(saved), "log": str(logs[name]), "exit_status": status}
         announce(state, name, cwd=str(work), state=ended, started_at=float(at), **more)
     return logs
-
-
-def announce(folder: Path, name: str, **content: Any) -> None:
-    (folder / "runs.d").mkdir(parents=True, exist_ok=True)
-    whole: dict[str, Any] = {"run": name, "worker": "w", "state": "failed"}
-    whole["log"] = str(folder / f"{name}.log")
-    whole |= {"exit_status": 256, "started_at": 1.0, "ended_at": 2.0, "path": None, **content}
-    (folder / "runs.d" / f"{name}@w.json").write_text(json.dumps(whole))
 
 
 def test_the_log_and_the_signal_of_a_killed_run_are_read(work: Path) -> None:

@@ -269,6 +269,26 @@ def test_a_folder_that_does_not_exist_is_no_folder_without_checkpoints(
     assert shown == f"run grpo, trainer: no checkpoints: {typo} does not exist\n"
 
 
+def test_a_run_is_named_by_the_folder_of_its_checkpoints_too(
+    tmp_path: Path,
+    config_file: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs.d").mkdir(mode=0o700)
+    for folder in ("ck", "notes"):
+        (tmp_path / folder).mkdir()
+    named = {"run": "grpo", "worker": "trainer", "pid": os.getpid()}
+    named["checkpoints"] = str(tmp_path / "ck")
+    (tmp_path / "runs.d" / "grpo@trainer.json").write_text(json.dumps(named))
+    assert main(["checkpoints", "ck/", f"--config.file={config_file}"]) == 0
+    assert capsys.readouterr().out == "run grpo, trainer: no checkpoints\n"
+    assert main(["checkpoints", "notes", f"--config.file={config_file}"]) == 2
+    error = "no run has the name notes; runs: demo, grpo; `trainwarden autopsy` reads any folder"
+    assert error in capsys.readouterr().err
+
+
 def test_an_unknown_run_is_misuse(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["checkpoints", "other", f"--config.file={config_file}"]) == 2
     assert "no run has the name other; runs: demo" in capsys.readouterr().err

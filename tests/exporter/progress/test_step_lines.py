@@ -67,6 +67,14 @@ def test_a_step_in_the_text_that_a_run_prints_is_none_of_the_run(own: str, text:
     assert state.attempt.number == 0
 
 
+@pytest.mark.parametrize("line", ["step {} loss {} lr 3e-4", "step: {} - loss: {}"])
+@pytest.mark.parametrize("value", ["-0.5", "nan", "NaN", "-inf"])
+def test_a_sign_and_a_number_that_is_not_finite_are_no_other_form(line: str, value: str) -> None:
+    run = Run()
+    values = ["0.5"] * 5 + [value] * 5 + ["0.5"] * 5
+    assert [run.prints(line.format(*one)).step for one in enumerate(values, 1)] == [*range(1, 16)]
+
+
 def test_a_step_in_another_form_counts_where_it_fits() -> None:
     run = Run()
     for line in steps(1, 5):
