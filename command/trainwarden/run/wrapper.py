@@ -28,6 +28,7 @@ from trainwarden.run.policy import (
     failed_at_once,
     hides_failure,
     is_time_over,
+    never_works,
     waits_for_remediator,
 )
 from trainwarden.run.process_tree import read_start_ticks
@@ -295,10 +296,13 @@ class Wrapper:
         policy, delay = self._announcement.content["restart"], None
         if state == "failed" and policy == ON_FAILURE:
             delay = self._failures.next_delay(lasted)
+        at_once = state == "failed" and failed_at_once(lasted, status, self._log.tail)
         waits = waits_for_remediator(state, policy, detached=self._detached)
+        hopeless = waits and never_works(self._announcement, at_once=at_once)
+        waits = waits and not hopeless
         left = describe_left_behind(self._announcement.content["goes_on"])
         if prospect := left or describe_prospect(
-            *(state, policy), waits=waits, delay=delay, over=over
+            *(state, policy), waits=waits, delay=delay, over=over, never_works=hopeless
         ):
             how = f"{describe_end(self._announcement, status)}; {prospect}"
             self._say(how, f"; log: {self._announcement.files.log}")
@@ -311,7 +315,7 @@ class Wrapper:
             self._status = status
             first = state == "failed" and self._announcement.content["starts"] == 1
             seen = first and policy != ON_FAILURE and self._streams.is_watched
-            if seen and failed_at_once(lasted, status, self._log.tail):
+            if seen and at_once:
                 self._announcement.record_dismissal()
 
     def _handle_lost_launcher(self) -> None:
