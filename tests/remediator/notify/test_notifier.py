@@ -624,12 +624,12 @@ async def test_an_alert_that_stays_blocked_is_reported_once_after_two_minutes(
 
 
 @pytest.mark.parametrize("restarted", [True, False])
-async def test_that_nobody_restarts_a_worker_is_reported_at_once_after_a_restart_in_vain(
+async def test_that_nobody_restarts_a_worker_is_reported_at_once_after_a_restart_without_effect(
     journal: Journal, clock: FakeClock, calling: Calling, *, restarted: bool
 ) -> None:
     post = FakePost()
     async with calling(journal, post, receivers()):
-        decide(journal, Decision(Verdict.WAIT, "too_soon"))
+        decide(journal, Decision(Verdict.WAIT, "cooldown"))
         if restarted:
             action = journal.record_intent(1, ROLLOUT, "restart", ())
             journal.record_outcome(action, "not_healed")
