@@ -38,6 +38,8 @@ from trainwarden.run.signals import GROUP, HANDLED, STOPS, has_terminal
 from trainwarden.run.streams import Streams
 
 STOPPED_BY_USER = "it was stopped by the user"
+LOOK_SECONDS = 10.0
+"""Time between two looks whether the announcement still is there."""
 RETRY_SECONDS = 3600.0
 """How long a detached run that has failed waits for a request to start it again."""
 
@@ -75,6 +77,7 @@ class Wrapper:
         self._stop_at_start: float | None = None
         """The grace in seconds, if the user stopped the command while it was started."""
         self._retry_until: float | None = None
+        self._look_at = time.monotonic() + LOOK_SECONDS
 
     def run(self, last_message: Sequence[str] | None = None) -> int:
         """Returns the wait status of the command; 127 or 126 as its code if it did not start.
@@ -101,6 +104,8 @@ class Wrapper:
         return self._status
 
     def _listen(self) -> None:
+        if self._control is not None:  # its folder was removed
+            self._control.close()
         with suppress(OSError):  # the run itself needs no socket
             self._control = ControlSocket(self._announcement.files.socket)
 
@@ -148,12 +153,11 @@ class Wrapper:
         elif keys and self._streams.interrupts(keys):
             self._stop_by_user()
 
-    def _timeout(self) -> int | None:
+    def _timeout(self) -> int:
         if self._ending is not None:
             return TICK_MILLISECONDS
         moments = [one for one in (self._start_at, self._retry_until) if one is not None]
-        if not moments:
-            return None
+        moments.append(self._look_at)
         return max(0, int((min(moments) - time.monotonic()) * 1000) + 1)
 
     def _register(self) -> None:
@@ -178,6 +182,11 @@ class Wrapper:
             self._start()
         if self._retry_until is not None and now >= self._retry_until:
             self._status = self._announcement.content["exit_status"]
+        if now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            if self._announcement.restore():
+                self._listen()
+                self._log.reopen()
 
     def _lose_terminal(self) -> None:
         self._relay.drop_user()
