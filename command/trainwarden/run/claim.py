@@ -107,7 +107,7 @@ def claim(folder: Path, content: dict[str, Any], *, free_name: bool, say: Say) -
 def has_finished(runs: Path, run: str) -> bool:
     """Returns whether all announced commands of a run that finish have done so, and none runs.
 
-    Those that were stopped with their run have no part in it.
+    A command that was stopped with its run has no part in it.
     """
     found = list(runs.glob(f"{run}@*.json"))
     contents = [content for content in map(read_content, found) if content.get("finishes", True)]

@@ -72,7 +72,7 @@ def describe_end(run: str, commands: Mapping[str, CommandConfig], *, detach: boo
     """Returns which commands the run waits for, and what becomes of the others."""
     waited = finishing(commands)
     others = [name for name in commands if name not in waited]
-    hint = f" (`finishes: false` in {RUN_FILE} for one that never ends)" if waited[1:] else ""
+    hint = f" (`finishes: false` in {RUN_FILE} for a command that never ends)" if waited[1:] else ""
     line = f"{run}: the run ends when {_listed(waited, 'has', 'have')} ended{hint}"
     if not others:
         return line

@@ -9,7 +9,7 @@ KNOWN_ROLES = (
     *("evaluation", "launcher", "worker"),
 )
 SIMILAR = 0.85
-"""From which ratio of equal letters on a role is taken for a known one that is misspelt."""
+"""Ratio of equal letters from which on a role is taken for a misspelt known one."""
 
 
 def check_role(role: str) -> str:
