@@ -43,8 +43,8 @@ def choose(
 ) -> dict[str, int]:
     """A free port for each program of the stack.
 
-    `fixed` ones are taken as they are. Each other program keeps the port that it had `before`, else
-    gets the usual one unless `any_free` is set, else any, whichever is free first. Raises
+    `fixed` ones are taken as they are. Each other program gets the usual one unless `any_free` is
+    set, else keeps the port that it had `before`, else gets any, whichever is free first. Raises
     InUseError when a fixed one is in use.
     """
     fixed, before = fixed or {}, before or {}
@@ -52,7 +52,8 @@ def choose(
     chosen: dict[str, int] = {}
     for name, usual in {**USUAL, **fixed}.items():
         kept = {before[name]} - set(chosen.values()) if name in before else ()
-        candidates = [*kept, *([] if any_free else [usual]), *others]
+        # once the program that had a usual port has ended, a bookmark of it is right again
+        candidates = [*([] if any_free else [usual]), *kept, *others]
         try:
             chosen[name] = _first_free([usual] if name in fixed else candidates)
         except OSError as error:

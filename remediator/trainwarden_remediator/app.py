@@ -154,13 +154,18 @@ class Remediator:
     ) -> None:
         await self._resources.aclose()
 
+    def _needs_nobody(self, run: str, worker: str) -> bool:
+        """Whether an operator stopped a worker, or removed the last file that names its run."""
+        is_gone = bool(run) and self.setup.run_config(run) is None
+        return is_gone or self.setup.is_stopped(run, worker)
+
     def program_state(self, webhooks: Mapping[int, int]) -> RemediatorState:
         """Returns the current state, read from the journal; blocks.
 
         `webhooks` counts the webhook responses by HTTP status.
         """
         config = self.setup.config
-        taken_over = self.setup.started, self.setup.is_stopped
+        taken_over = self.setup.started, self._needs_nobody
         try:
             summary = JournalSummary(
                 counters=self.journal.counters(),

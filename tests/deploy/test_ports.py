@@ -32,13 +32,27 @@ def test_a_usual_port_that_is_free_is_taken(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("any_free", [True, False])
-def test_a_port_is_kept_if_it_is_free(*, any_free: bool) -> None:
-    with listening() as server:
+def test_a_port_is_kept_if_it_is_free_and_the_usual_one_is_not(
+    *, any_free: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with listening() as usual, listening() as server:
         used = server.getsockname()[1]
+        in_use = dict.fromkeys(("exporter", "remediator"), usual.getsockname()[1])
+        monkeypatch.setattr(ports, "USUAL", in_use)
         before = {"exporter": ports.free_port(), "remediator": used}
         chosen = ports.choose(before=before, any_free=any_free)
         assert chosen["exporter"] == before["exporter"]
         assert chosen["remediator"] != used
+
+
+def test_the_usual_ports_are_taken_again_once_they_are_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usual = {"exporter": ports.free_port(), "remediator": ports.free_port()}
+    monkeypatch.setattr(ports, "USUAL", usual)
+    before = {"exporter": ports.free_port(), "remediator": ports.free_port()}
+    assert ports.choose(before=before) == usual
+    assert ports.choose(before=before, any_free=True) == before
 
 
 def test_a_port_that_is_fixed_is_kept_for_no_other() -> None:

@@ -46,7 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="name of this command among those of the run (default: %(default)s)",
     )
     parser.add_argument(
-        "--role", metavar="ROLE", help="purpose of the worker, such as trainer or inference"
+        "--role",
+        type=_role,
+        metavar="ROLE",
+        help="purpose of the worker, such as trainer or inference",
     )
     parser.add_argument(
         "--restart",
@@ -119,6 +122,16 @@ def _name(text: str) -> str:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
+
+
+def _role(text: str) -> str:
+    """Returns a role that is no misspelt one."""
+    from trainwarden_exporter.processes.roles import check_role  # noqa: PLC0415
+
+    try:
+        return check_role(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _ready_address(text: str) -> str:
@@ -198,11 +211,10 @@ def wait_for_host(folders: Sequence[Path]) -> bool:
 def run_file(options: argparse.Namespace) -> int:
     """Runs the commands of trainwarden.yml; returns the exit status."""
     from trainwarden.commands.attach import exit_status, show  # noqa: PLC0415
-    from trainwarden.run.announcement import running_pid  # noqa: PLC0415
     from trainwarden.run.claim import next_name  # noqa: PLC0415
-    from trainwarden.run.folder import state_folder  # noqa: PLC0415
+    from trainwarden.run.folder import run_files, state_folder  # noqa: PLC0415
     from trainwarden.starting import group  # noqa: PLC0415
-    from trainwarden.starting.run_file import RUN_FILE, load_run_file  # noqa: PLC0415
+    from trainwarden.starting.run_file import RUN_FILE, finishing, load_run_file  # noqa: PLC0415
     from trainwarden_exporter.exceptions import ConfigError  # noqa: PLC0415
 
     folder = Path.cwd()
@@ -218,18 +230,21 @@ def run_file(options: argparse.Namespace) -> int:
         return INTERRUPTED
     name = next_name(state_folder() / "runs.d", name)
     stop_request, started = group.StopRequest(), list[Path]()
-    finishing = group.finishing(name, commands)
+    files = (run_files(state_folder(), name, one) for one in finishing(commands))
+    waited = [one.announcement for one in files]
+    notices = group.EndNotices(waited)
 
     def is_over() -> bool:
         stop_request.check()
-        return not any(map(running_pid, finishing))
+        return notices.wait()
 
+    print(group.describe_end(name, commands, detach=options.detach), flush=True)
     try:
         group.start_all(name, commands, folder, started=started, stop=stop_request)
         if options.detach:
             return 0
         show(started, is_over)
-        status = exit_status(finishing)
+        status = exit_status(waited)
     except KeyboardInterrupt:
         status = INTERRUPTED
     except group.StartError as error:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trainwarden.run.folder import RunFiles, state_folder, write_private
+from trainwarden.run.folder import RunFiles, make_folders, state_folder, write_private
 from trainwarden.run.left_processes import describe_left, left_behind
 from trainwarden.run.process_tree import read_start_ticks
 
@@ -100,6 +100,22 @@ class Announcement:
     def reload(self) -> None:
         """Reads what another wrapper of the run has written."""
         self.content = read_content(self.files.announcement) or self.content
+
+    def restore(self) -> bool:
+        """Writes the file again if it was removed, as with its folder; returns whether it was.
+
+        A file in its place is that of a new start of the name, and stays.
+        """
+        if self.files.announcement.exists():
+            return False
+        with suppress(OSError):
+            make_folders(self.files.announcement.parent.parent)
+            with FolderLock(self.files.announcement.parent):
+                if not self.files.announcement.exists():
+                    self.content["log_offset"] = 0  # the log is gone, too
+                    self.save()
+                    return True
+        return False
 
     def save(self) -> None:
         """Writes the file. A full disk does not end the run: the file is then out of date."""

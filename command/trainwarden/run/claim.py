@@ -105,11 +105,14 @@ def claim(folder: Path, content: dict[str, Any], *, free_name: bool, say: Say) -
 
 
 def has_finished(runs: Path, run: str) -> bool:
-    """Returns whether all announced commands of a run that finish have done so, and none runs."""
+    """Returns whether all announced commands of a run that finish have done so, and none runs.
+
+    A command that was stopped with its run has no part in it.
+    """
     found = list(runs.glob(f"{run}@*.json"))
     contents = [content for content in map(read_content, found) if content.get("finishes", True)]
-    ended = all(end_of(content) == "finished" for content in contents)
-    return bool(contents) and ended and not any(map(running_pid, found))
+    ends = [end_of(one) for one in contents if not one.get("ended_with_run")]
+    return bool(ends) and set(ends) == {"finished"} and not any(map(running_pid, found))
 
 
 def next_name(runs: Path, run: str) -> str:

@@ -26,6 +26,8 @@ AT_ONCE_SECONDS = 10.0
 """A user still looks at the terminal so soon after a start; imports have failed by then."""
 CLOCK_ERROR_SECONDS = 0.1
 _TIMEOUT_OPTIONS = ("kill-after=", "signal=", "foreground", "preserve-status", "verbose")
+AT_ONCE_ENDS = 2
+"""Such failures, and no other start, after which a command is not started again."""
 MAX_FAILURES = 5
 MAX_DELAY_SECONDS = 60.0
 
@@ -132,6 +134,18 @@ def failed_at_once(lasted: float, status: int, shown: bytes) -> bool:
     return lasted < AT_ONCE_SECONDS and os.WIFEXITED(status) and not _read_counts(shown)
 
 
+def never_works(announcement: Announcement, *, at_once: bool) -> bool:
+    """Returns whether a command has failed in the first seconds of each start, always alike.
+
+    Counts an end `at_once`, which the next save announces. A missing file or a wrong option is
+    mended by no further start; a command that has worked may wait for a port or for memory.
+    """
+    content = announcement.content
+    count = content["failures_at_once"] = content.get("failures_at_once", 0) + at_once
+    statuses = {one[2] for one in announcement.exits}
+    return AT_ONCE_ENDS <= content["starts"] == count and len(statuses) == 1
+
+
 def is_time_over(argv: Sequence[str], lasted: float, status: int) -> bool:
     """Returns whether the command is `timeout`, and has ended because its time was over.
 
@@ -200,12 +214,19 @@ def _end_of(announcement: Announcement, status: int) -> str:
 
 
 def describe_prospect(
-    state: str, policy: str, *, waits: bool, delay: float | None, over: bool = False
+    state: str,
+    policy: str,
+    *,
+    waits: bool,
+    delay: float | None,
+    over: bool = False,
+    never_works: bool = False,
 ) -> str:
     """Returns who starts a command again that has ended in `state`; "" after a normal end.
 
     `waits` is whether it waits for the remediator, `delay` the time in seconds until this program
-    starts it, `over` whether its own time limit has ended it.
+    starts it, `over` whether its own time limit has ended it, `never_works` whether each start has
+    failed at once.
     """
     if state == "stopped" and over:
         return "the time you gave it is over: nobody starts it again"
@@ -217,6 +238,8 @@ def describe_prospect(
         return f"`--restart {ON_FAILURE}` starts it again in {delay:g} s"
     if waits:
         return "it waits an hour for the remediator, which starts it again in the mode act"
+    if never_works:
+        return "nobody starts it again: each start has failed within seconds, before any step"
     if policy == ON_FAILURE:
         return f"nobody starts it again: it failed {MAX_FAILURES + 1} times, soon after each start"
     hint = "" if policy == NEVER else f" (`--restart {ON_FAILURE}` or `--detach` would)"

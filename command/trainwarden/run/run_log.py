@@ -51,6 +51,13 @@ class RunLog:
         except OSError:
             return
 
+    def reopen(self) -> None:
+        """Begins another file: that at the path was removed."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        self.write(b"trainwarden: what was printed before was removed\n")
+
     def begin_attempt(self, line: str) -> None:
         """Forgets the last lines: another process of the run writes from now on, after `line`."""
         if line:

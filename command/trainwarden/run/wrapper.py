@@ -28,6 +28,7 @@ from trainwarden.run.policy import (
     failed_at_once,
     hides_failure,
     is_time_over,
+    never_works,
     waits_for_remediator,
 )
 from trainwarden.run.process_tree import read_start_ticks
@@ -37,6 +38,8 @@ from trainwarden.run.signals import GROUP, HANDLED, STOPS, has_terminal
 from trainwarden.run.streams import Streams
 
 STOPPED_BY_USER = "it was stopped by the user"
+LOOK_SECONDS = 10.0
+"""Time between two looks whether the announcement still is there."""
 RETRY_SECONDS = 3600.0
 """How long a detached run that has failed waits for a request to start it again."""
 
@@ -74,6 +77,7 @@ class Wrapper:
         self._stop_at_start: float | None = None
         """The grace in seconds, if the user stopped the command while it was started."""
         self._retry_until: float | None = None
+        self._look_at = time.monotonic() + LOOK_SECONDS
 
     def run(self, last_message: Sequence[str] | None = None) -> int:
         """Returns the wait status of the command; 127 or 126 as its code if it did not start.
@@ -100,6 +104,8 @@ class Wrapper:
         return self._status
 
     def _listen(self) -> None:
+        if self._control is not None:  # its folder was removed
+            self._control.close()
         with suppress(OSError):  # the run itself needs no socket
             self._control = ControlSocket(self._announcement.files.socket)
 
@@ -147,12 +153,11 @@ class Wrapper:
         elif keys and self._streams.interrupts(keys):
             self._stop_by_user()
 
-    def _timeout(self) -> int | None:
+    def _timeout(self) -> int:
         if self._ending is not None:
             return TICK_MILLISECONDS
         moments = [one for one in (self._start_at, self._retry_until) if one is not None]
-        if not moments:
-            return None
+        moments.append(self._look_at)
         return max(0, int((min(moments) - time.monotonic()) * 1000) + 1)
 
     def _register(self) -> None:
@@ -177,6 +182,11 @@ class Wrapper:
             self._start()
         if self._retry_until is not None and now >= self._retry_until:
             self._status = self._announcement.content["exit_status"]
+        if now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            if self._announcement.restore():
+                self._listen()
+                self._log.reopen()
 
     def _lose_terminal(self) -> None:
         self._relay.drop_user()
@@ -295,10 +305,13 @@ class Wrapper:
         policy, delay = self._announcement.content["restart"], None
         if state == "failed" and policy == ON_FAILURE:
             delay = self._failures.next_delay(lasted)
+        at_once = state == "failed" and failed_at_once(lasted, status, self._log.tail)
         waits = waits_for_remediator(state, policy, detached=self._detached)
+        hopeless = waits and never_works(self._announcement, at_once=at_once)
+        waits = waits and not hopeless
         left = describe_left_behind(self._announcement.content["goes_on"])
         if prospect := left or describe_prospect(
-            *(state, policy), waits=waits, delay=delay, over=over
+            *(state, policy), waits=waits, delay=delay, over=over, never_works=hopeless
         ):
             how = f"{describe_end(self._announcement, status)}; {prospect}"
             self._say(how, f"; log: {self._announcement.files.log}")
@@ -311,7 +324,7 @@ class Wrapper:
             self._status = status
             first = state == "failed" and self._announcement.content["starts"] == 1
             seen = first and policy != ON_FAILURE and self._streams.is_watched
-            if seen and failed_at_once(lasted, status, self._log.tail):
+            if seen and at_once:
                 self._announcement.record_dismissal()
 
     def _handle_lost_launcher(self) -> None:

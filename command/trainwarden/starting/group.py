@@ -9,14 +9,14 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainwarden.run.announcement import read_content, running_pid
 from trainwarden.run.folder import run_files, state_folder
 from trainwarden.run.policy import ON_FAILURE
-from trainwarden.starting.run_file import RUN_FILE, CommandConfig, options_of
+from trainwarden.starting.run_file import RUN_FILE, CommandConfig, finishing, options_of
 
 POLL_SECONDS = 0.2
 TIMEOUT_SECONDS = 3.0
@@ -68,10 +68,43 @@ def start_all(
             _wait_until_ready(worker, announcement, address, stop, client=one.remote_client)
 
 
-def finishing(run: str, commands: Mapping[str, CommandConfig]) -> list[Path]:
-    """Returns the announcements of the commands whose end is that of the run; of all if none is."""
-    names = [name for name, one in commands.items() if one.ends_the_run]
-    return [run_files(state_folder(), run, name).announcement for name in names or commands]
+def describe_end(run: str, commands: Mapping[str, CommandConfig], *, detach: bool) -> str:
+    """Returns which commands the run waits for, and what becomes of the others."""
+    waited = finishing(commands)
+    others = [name for name in commands if name not in waited]
+    hint = f" (`finishes: false` in {RUN_FILE} for a command that never ends)" if waited[1:] else ""
+    line = f"{run}: the run ends when {_listed(waited, 'has', 'have')} ended{hint}"
+    if not others:
+        return line
+    if detach:
+        return f"{line}; {_listed(others, 'goes', 'go')} on then: `trainwarden stop {run}`"
+    return f"{line}; {_listed(others, 'is', 'are')} stopped then"
+
+
+class EndNotices:
+    """Says of each command that has ended how long the run goes on: some never end."""
+
+    def __init__(self, finishing: Sequence[Path]) -> None:
+        self._left = list(finishing)
+
+    def wait(self) -> bool:
+        """Returns whether none of them runs any more."""
+        left = [one for one in self._left if running_pid(one)]
+        names = [one.stem.partition("@")[2] for one in left]
+        if left:
+            for path in self._left:
+                if path not in left:
+                    run, _, worker = path.stem.partition("@")
+                    until = f"the run goes on until {_listed(names, 'has', 'have')} ended"
+                    end = f"Ctrl-C or `trainwarden stop {run}` ends it"
+                    print(f"{worker}: has ended; {until}: {end}", flush=True)  # noqa: T201
+        self._left = left
+        return not left
+
+
+def _listed(names: Sequence[str], one: str, several: str) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last} {several}" if first else f"{last} {one}"
 
 
 def _start(run: str, worker: str, one: CommandConfig, folder: Path) -> None:

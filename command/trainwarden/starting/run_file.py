@@ -18,9 +18,10 @@ from trainwarden_exporter.config_file.types import Bytes, LocalPath, Name, Secon
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.inference.addresses import check_ready_address, check_url
 from trainwarden_exporter.inference.command_lines import parse_address, parse_server_command
+from trainwarden_exporter.processes.roles import check_role
 
 RUN_FILE = "trainwarden.yml"
-INFERENCE = "inference"
+INFERENCE, ROLLOUT = "inference", "rollout"
 LOOPBACK = "127.0.0.1"
 
 _REMOTE = frozenset(("ssh", "autossh", "srun", "kubectl"))
@@ -58,7 +59,9 @@ class CommandConfig(Section):
     command: Arguments
     """The command: a list of arguments, or a text, which may begin with variables."""
 
-    role: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    role: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(check_role)] | None = (
+        None
+    )
     """Purpose of the worker, such as trainer or inference."""
 
     ready: Annotated[str, AfterValidator(_address)] | None = None
@@ -82,7 +85,8 @@ class CommandConfig(Section):
     """Whether exit status 0 is the end of the run. Default: not that of an inference server."""
 
     @property
-    def ends_the_run(self) -> bool:
+    def has_end(self) -> bool:
+        """Whether exit status 0 is no failure."""
         return self.role != INFERENCE if self.finishes is None else self.finishes
 
     @property
@@ -166,6 +170,17 @@ def load_run_file(folder: Path) -> tuple[str, Mapping[str, CommandConfig]]:
     return found.name or default_name([folder.absolute().name]), found.commands
 
 
+def finishing(commands: Mapping[str, CommandConfig]) -> list[str]:
+    """Returns the names of the commands whose end is that of the run; of all if none has an end.
+
+    Producers of rollouts go on for ever as a rule: they do not count unless they say so, or are all
+    that there is.
+    """
+    ending = [name for name, one in commands.items() if one.has_end]
+    trains = [n for n in ending if commands[n].role != ROLLOUT or commands[n].finishes is not None]
+    return trains or ending or list(commands)
+
+
 def options_of(one: CommandConfig) -> list[str]:
     """Returns the options of `trainwarden run` for a command."""
     values: dict[str, Any] = {
@@ -177,4 +192,4 @@ def options_of(one: CommandConfig) -> list[str]:
         "ready": one.probed_address,
     }
     options = [f"--{name}={value}" for name, value in values.items() if value is not None]
-    return [*options, "--finishes" if one.ends_the_run else "--no-finishes"]
+    return [*options, "--finishes" if one.has_end else "--no-finishes"]

@@ -141,6 +141,7 @@ COMMON_ERROR_PATTERNS: tuple[LinePattern, ...] = (
         r"(?:\bModuleNotFoundError|python[\d.]*): No module named ",
         r"(?i:\benvironment(?: ['\"]?[\w./-]+['\"]?)? not found\b)",
         r"\b[\w./-]+: command not found\b",
+        r"python[\d.]*: can't open file '[^']*': \[Errno 2\]",
     ),
     error_line(
         "weight_update_timeout",

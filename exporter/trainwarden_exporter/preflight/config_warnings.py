@@ -6,12 +6,7 @@ from difflib import get_close_matches
 
 from trainwarden_exporter.config import Config
 from trainwarden_exporter.processes.exit_status import NO_EXIT_STATUSES, exit_statuses_available
-
-KNOWN_ROLES = (
-    *("trainer", "rollout", "inference", "orchestrator"),
-    *("evaluation", "launcher", "worker"),
-)
-"""Roles that rules, conditions and frameworks know; any other is valid."""
+from trainwarden_exporter.processes.roles import KNOWN_ROLES
 
 
 def config_warnings(config: Config) -> list[str]:

@@ -17,6 +17,9 @@ UNENDED_SECONDS = 300.0
 """Seconds after which a process of a finished run that has not ended is reported: a last save, or
 the flush of a tracker, may take minutes."""
 
+ENDING_SECONDS = 60.0
+"""Seconds that the other commands of a finished run may need to end before they are named."""
+
 
 class FinishedRuns:
     """The runs that have finished, as the exporter shows them."""
@@ -26,6 +29,8 @@ class FinishedRuns:
         self._known: set[str] | None = None
         """At the start, runs that finished before are not reported again. From then on a run may
         also begin and finish between two observations."""
+        self._ending: dict[str, float] = {}
+        """Finished runs whose other commands still run, and since when."""
         self._unended: dict[str, float] = {}
         """Runs whose processes may live on, and since when."""
 
@@ -44,12 +49,18 @@ class FinishedRuns:
         if self._known is None:
             self._known = finished
         self._known -= exporter.runs.keys() - finished
+        self._ending = {name: at for name, at in self._ending.items() if name in finished}
         for name in sorted(finished - self._known):
-            run = exporter.runs[name]
+            run, now = exporter.runs[name], self._context.clock.monotonic()
+            others = self._running_commands(name)
+            if others and now - self._ending.setdefault(name, now) < ENDING_SECONDS:
+                continue  # `trainwarden run` stops those of its file with the run
             is_complete = run.total_steps is not None and run.step == run.total_steps
             left = await asyncio.to_thread(self._count_left_behind, name)
             # what lives on after all steps trains no more
-            await self._record(name, run, **({"goes_on": left} if left and not is_complete else {}))
+            goes_on = {"goes_on": left} if left and not is_complete else {}
+            still = {"still_run": others, "stop": f"trainwarden stop {name}"} if others else {}
+            await self._record(name, run, **goes_on, **still)
             self._known.add(name)
             self._unended[name] = self._context.clock.monotonic()
 
@@ -69,6 +80,15 @@ class FinishedRuns:
         """Records that a run has finished, or, with `unended`, that its processes live on."""
         facts = {"run": name, "step": run.step, "total": run.total_steps, **more}
         await asyncio.to_thread(self._context.journal.record_event, "run_finished", **facts)
+
+    def _running_commands(self, run: str) -> list[str]:
+        """Returns the announced commands of a run that have not ended."""
+        announced = self._context.setup.announced.workers.items()
+        return [
+            key.worker
+            for key, one in announced
+            if key.run == run and not one.announcement.has_ended
+        ]
 
     def _count_left_behind(self, run: str) -> int:
         """Returns how many processes of a run that has finished go on."""

@@ -212,6 +212,9 @@ def _describe_finish(facts: dict[str, Any]) -> str:
     at = "" if step is None else f" at step {step:,.0f}"
     of = "" if step is None or total is None else f" of {total:,.0f}"
     finish = f"the run {describe_finish(step, total)}{at}{of}"
+    if others := facts.get("still_run"):
+        runs, them = ("still runs", "it") if len(others) == 1 else ("still run", "them")
+        finish = f"{finish}; {' and '.join(others)} {runs}: `{facts.get('stop')}` ends {them}"
     if not (waits := facts.get("unended")):
         return finish
     ends = f"; `{stop}` ends it" if (stop := facts.get("stop")) else ""

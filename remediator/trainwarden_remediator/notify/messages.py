@@ -213,7 +213,7 @@ def _rank(notification: Notification) -> tuple[bool, bool, int]:
 def _asks(notification: Notification) -> bool:
     """Whether an operator acts on what is not urgent."""
     facts = notification.event.facts
-    return bool(facts.get("halted") or facts.get("goes_on"))
+    return any(facts.get(name) for name in ("halted", "goes_on", "still_run"))
 
 
 def _states(notifications: Sequence[Notification]) -> Iterator[Notification]:

@@ -104,6 +104,11 @@ class QueueState:
     oldest_at: float
 
 
+_RESTARTED_BY_NOBODY = Decision(Verdict.WAIT, "managed_elsewhere").text
+"""After a restart that did not help, as of a script that does not exist, it lasts: it is reported
+at once."""
+
+
 class Outbox:
     """The notifications in a journal. All methods commit or raise JournalError."""
 
@@ -139,12 +144,15 @@ class Outbox:
         return len(rows) == EVENTS_PER_BATCH
 
     def _collect_blocked(self, notify: NotifySettings) -> None:
-        """Creates a notification for each alert that has been blocked for too long."""
+        """Creates a notification for each alert that is blocked for too long, or for good."""
         blocked = self._file.read(
             "SELECT id, last_decided_at FROM incident WHERE closed IS NULL AND resolved_at IS NULL"
-            " AND blocked_since <= ? AND last_decision IN (SELECT value FROM json_each(?))",
+            " AND (blocked_since <= ? OR last_decision = ? AND id IN"
+            " (SELECT incident FROM action WHERE outcome = 'not_healed'))"
+            " AND last_decision IN (SELECT value FROM json_each(?))",
             (
                 self._clock() - BLOCKED_SECONDS,
+                _RESTARTED_BY_NOBODY,
                 json.dumps([Decision(Verdict.WAIT, reason).text for reason in BLOCKING]),
             ),
         )

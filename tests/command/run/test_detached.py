@@ -107,6 +107,28 @@ def test_a_detached_run_that_fails_waits_to_be_started_again(runs: Runs, tmp_pat
     assert runs.wait_until(state="running")["starts"] == 2
 
 
+def test_a_command_that_fails_at_once_at_each_start_is_not_waited_with(runs: Runs) -> None:
+    detach(runs, sys.executable, "nofile.py")
+    wrapper = runs.wait_until(state="failed")["wrapper_pid"]
+    assert is_alive(wrapper)
+    assert runs.restart()["ok"]
+    wait_for(lambda: not is_alive(wrapper))
+    now = runs.announced()
+    assert (now["state"], now["starts"]) == ("failed", 2)  # and not stopped: you are called
+    assert b"nobody starts it again: each start has failed within seconds" in runs.log()
+
+
+@pytest.mark.parametrize("first", ["echo step 1; exit 3", "exit 4"])
+def test_a_command_that_has_worked_or_fails_otherwise_is_waited_with(
+    runs: Runs, tmp_path: Path, first: str
+) -> None:
+    detach(runs, "sh", "-c", f"test -e {tmp_path}/second || {{ {first}; }}; exit 3")
+    runs.wait_until(state="failed")
+    (tmp_path / "second").touch()
+    assert runs.restart()["ok"]
+    wait_for(lambda: runs.log().count(b"it waits an hour") == 2)
+
+
 def test_a_command_that_cannot_be_started_is_an_error_of_the_detached_start(runs: Runs) -> None:
     status, shown, error = detach(runs, "/no/such/program")
     assert (status, shown) == (127, "")

@@ -109,6 +109,38 @@ def test_commands_that_have_finished_are_another_run_the_next_time(
     assert len(list((runs.folder / "runs.d").glob("r-2@*.json"))) == 3
 
 
+def test_a_producer_of_rollouts_does_not_keep_a_run_alive_whose_trainer_has_ended(
+    folder: Folder, runs: Runs
+) -> None:
+    folder.write(sampler={"command": "sleep 1000", "role": "rollout"}, trainer="true")
+    for run in ("r", "r-2"):  # a run that has finished, though its sampler was stopped
+        process = folder.run()
+        shown, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert f"{run}: the run ends when trainer has ended; sampler is stopped then" in str(shown)
+        assert runs.announced(run)["state"] == "finished"
+    assert folder.state("sampler") == "stopped"
+    assert folder.announced("sampler")["finishes"]  # so its own end is no failure
+
+
+def test_a_command_that_has_ended_names_those_for_which_the_run_goes_on(folder: Folder) -> None:
+    folder.write(sampler="sleep 1000", trainer="true")
+    process = folder.run()
+    assert process.stdout is not None
+    shown = b""
+    while b"trainer: has ended" not in shown:
+        line = process.stdout.readline()
+        assert line, shown
+        shown += line
+    begin = b"r: the run ends when sampler and trainer have ended (`finishes: false` in trainwarden"
+    assert shown.startswith(begin)
+    end = b"; the run goes on until sampler has ended: Ctrl-C or `trainwarden stop r` ends it\n"
+    assert shown.endswith(b"trainer: has ended" + end)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert folder.state("sampler") == "stopped"
+
+
 def test_the_exit_status_is_that_of_the_command_that_ends_the_run(folder: Folder) -> None:
     folder.write(
         server={"command": "sleep 1000", "finishes": False},
@@ -151,8 +183,13 @@ def test_a_stop_by_the_operator_ends_all_commands(folder: Folder, number: signal
 
 
 def test_detached_commands_go_on(folder: Folder) -> None:
-    folder.write(one="A=5 sh -c 'echo value $A; exec sleep 1000'", two="sleep 1000")
-    assert folder.run("--detach").wait(60) == 0
+    server = {"command": "sleep 1000", "finishes": False}
+    folder.write(one="A=5 sh -c 'echo value $A; exec sleep 1000'", two=server)
+    process = folder.run("--detach")
+    assert process.wait(60) == 0
+    assert process.stdout is not None
+    begin = process.stdout.readline()
+    assert begin == b"r: the run ends when one has ended; two goes on then: `trainwarden stop r`\n"
     assert (folder.state("one"), folder.state("two")) == ("running", "running")
     log = Path(folder.announced("one")["log"])
     wait_for(lambda: log.read_bytes() == b"value 5\n")
@@ -166,6 +203,7 @@ def test_detached_commands_go_on(folder: Folder) -> None:
         ("command: 'a \"b'", ":5: commands.trainer.command: not a command: No closing quotation"),
         ("ready: 8000", ":5: commands.trainer.ready: expected text"),
         ("ready: 'http://h:99999'", ":5: commands.trainer.ready: not a URL: Port out of range"),
+        ("role: inferense", ":5: commands.trainer.role: no rule knows the role inferense; did you"),
         ("role: inference", ":3: commands.trainer.ready: required: the command does not show"),
     ],
 )
@@ -191,7 +229,7 @@ def test_the_address_of_a_known_server_is_that_of_its_command_line(tmp_path: Pat
     assert list(commands) == ["vllm", "own", "trainer"]
     assert commands["vllm"].ready_address == "http://127.0.0.1:8123/health"
     assert commands["vllm"].command[:2] == ("env", "CUDA_VISIBLE_DEVICES=0")
-    assert not commands["vllm"].ends_the_run
+    assert not commands["vllm"].has_end
     assert not any(one.startswith("--ready") for one in options_of(commands["vllm"]))
     # whether it speaks HTTP, and has a /health, is not known
     assert commands["own"].ready_address == "tcp://127.0.0.1:18978"
@@ -285,6 +323,18 @@ def test_an_address_that_the_exporter_cannot_ask_is_refused(
     with pytest.raises(SystemExit):
         parser.parse_args([f"--ready={ready}", "--", "serve"])
     assert f"argument --ready: {ready!r}: {message}" in capsys.readouterr().err
+
+
+def test_a_misspelt_role_is_refused_and_one_of_your_own_is_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    for role in ("inference", "worker-1", "evaluator", "judge", "7"):
+        assert parser.parse_args([f"--role={role}", "--", "serve"]).role == role
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--role=inferense", "--", "serve"])
+    assert "did you mean inference?" in capsys.readouterr().err
 
 
 def test_without_a_command_and_without_a_file_there_is_nothing_to_run(folder: Folder) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -184,3 +186,14 @@ def test_a_failure_within_its_timeout_is_one(runs: Runs) -> None:
     process = runs.piped("timeout", "60", "sh", "-c", "exit 124")
     assert process.wait() == 124
     assert runs.announced()["state"] == "failed"
+
+
+def test_a_run_whose_state_folder_is_removed_is_announced_again(runs: Runs) -> None:
+    runs.piped(*python(TICKER), options=("--detach", "--name", "r"))
+    pid = runs.wait_until(state="running")["pid"]
+    shutil.rmtree(runs.folder)
+    now = runs.wait_until(state="running", pid=pid, log_offset=0)
+    wait_for(lambda: re.search(rb"\Atrainwarden: .* removed\n\d+\n", runs.log()))
+    wait_for(Path(now["socket"]).exists)
+    assert runs.request(command="stop")["ok"]
+    assert runs.announced()["state"] == "stopped"

@@ -138,6 +138,7 @@ QUOTED = {
         "/usr/bin/python3: No module named areal.launcher",
         "ValueError: environment not found",
         "train.sh: line 3: uv: command not found",
+        "python3: can't open file '/run/nofile.py': [Errno 2] No such file or directory",
     ),
     "weight_update_timeout": (
         (

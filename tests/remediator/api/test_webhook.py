@@ -10,13 +10,14 @@ import pytest
 from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
 from tests.remediator.live_host import Box
-from tests.remediator.samples import ROLLOUT, TOKEN, delivery, sent_alert
+from tests.remediator.samples import ROLLOUT, TOKEN, delivery, make_alert, sent_alert
 
 from trainwarden_remediator.actions.process import ProcessAction
 from trainwarden_remediator.api import server
 from trainwarden_remediator.api.server import build_app
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.model import Decision, Verdict
 
 Client = TestClient[web.Request, web.Application]
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -296,3 +297,18 @@ async def test_a_long_action_does_not_keep_alertmanager_waiting(
             assert (await client.get("/metrics")).status == 200
         released.set()
         await come(lambda: "done" in box.journaled())
+
+
+async def test_a_run_that_nothing_names_any_more_was_not_given_up(box: Box) -> None:
+    """Its announcement may have been removed with the folder, after an operator stopped it."""
+    async with running(box) as (_, remediator):
+        now = remediator.clock.now()
+        for run in ("demo", "removed"):
+            alert = make_alert(fingerprint=f"of {run}", run=run, starts_at=now)
+            remediator.journal.record_alerts([alert])
+        gave_up = Decision(Verdict.REFUSE, "attempts_exhausted")
+        incidents = remediator.journal.open_incidents()
+        remediator.journal.record_decisions([(one, gave_up) for one in incidents])
+        summary = remediator.program_state({}).journal
+        assert summary is not None
+        assert summary.given_up == (ROLLOUT,)

@@ -160,6 +160,42 @@ async def test_a_run_with_all_its_steps_has_finished_though_a_process_of_it_live
     assert describe(found).startswith(text)
 
 
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_finished_run_whose_other_commands_still_run_names_them(
+    tmp_path: Path, journal: Journal, clock: FakeClock, *, ends: bool
+) -> None:
+    """`trainwarden run` stops those of its file with the run, but not those of `--detach`."""
+    finished = announced(state="finished")
+    running = AnnouncedRuns({**finished, **announced(worker="server", state="running")})
+    receiver = {"name": "ops", "kind": "json", "url": "http://127.0.0.1:1/"}
+    setup = replace(make_setup(tmp_path, notify={"receivers": [receiver]}), announced=running)
+    observer = FakeObserver(runs={"demo": RunState()})
+    context = EngineContext(
+        setup=setup,
+        journal=journal,
+        observer=observer,
+        clock=clock,
+        tracker=BlindKin(),
+        thread_factory=InlineThread,
+    )
+    task = asyncio.create_task(Maintenance(context).run())
+    await clock.settle()
+    await clock.advance(RUNS_SECONDS)
+    observer.runs["demo"] = RunState(finished=True, step=5)
+    await clock.advance(RUNS_SECONDS)
+    assert not _finished(journal)
+    if ends:
+        context.setup = replace(setup, announced=AnnouncedRuns(finished))
+    async with asyncio.timeout(DEADLINE_SECONDS):  # it is recorded by a thread
+        while not _finished(journal):
+            await clock.advance(RUNS_SECONDS)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    (found,) = (one for one in journal.newest_events(100) if one.kind == "run_finished")
+    named = "" if ends else "; server still runs: `trainwarden stop demo` ends it"
+    assert describe(found) == f"the run has finished at step 5{named}"
+
+
 @pytest.mark.parametrize(
     ("run", "waits"),
     [

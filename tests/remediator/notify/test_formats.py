@@ -151,6 +151,14 @@ def test_a_command_that_goes_on_unwatched_is_not_reported_as_finished() -> None:
     assert item.values["What"].startswith("its command has ended, and 2 processes of it go on")
 
 
+def test_a_finished_run_whose_server_still_runs_asks_you_to_end_it() -> None:
+    facts = {"step": 1, "still_run": ["server"], "stop": "trainwarden stop rl"}
+    one = replace(notification("finished"), event=replace(event("run_finished"), facts=facts))
+    (item,) = build_message([one], instance="b", mode="act").items
+    assert item.values["Who acts"] == "You, now"
+    assert item.values["What"].endswith("; server still runs: `trainwarden stop rl` ends it")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_who_only_observes_says_so(kind: ReceiverKind) -> None:
     first = replace(notification(), attempts=())

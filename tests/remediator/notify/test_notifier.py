@@ -623,6 +623,22 @@ async def test_an_alert_that_stays_blocked_is_reported_once_after_two_minutes(
     assert "held by an operator" in content["items"][0]["what"]
 
 
+@pytest.mark.parametrize("restarted", [True, False])
+async def test_that_nobody_restarts_a_worker_is_reported_at_once_after_a_restart_without_effect(
+    journal: Journal, clock: FakeClock, calling: Calling, *, restarted: bool
+) -> None:
+    post = FakePost()
+    async with calling(journal, post, receivers()):
+        decide(journal, Decision(Verdict.WAIT, "cooldown"))
+        if restarted:
+            action = journal.record_intent(1, ROLLOUT, "restart", ())
+            journal.record_outcome(action, "not_healed")
+        decide(journal, Decision(Verdict.WAIT, "managed_elsewhere"))
+        await clock.advance(BLOCKED_SECONDS / 2)
+    called = ["the remediator may not restart it, operator needed"] if restarted else []
+    assert post.titles() == called
+
+
 def end_alert(journal: Journal) -> None:
     """The alert ends, as after lost scrapes."""
     journal.record_alerts([make_alert(firing=False)])
