@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from types import MappingProxyType
 
-from trainwarden_exporter.runtime.responsibility import LABEL
+from trainwarden_exporter.runtime.responsibility import (
+    LABEL,
+    NOBODY,
+    OF_STANDSTILL,
+    STALL_CONSEQUENCES,
+)
 from trainwarden_exporter.status_page.fragments import ago, quiet, state, table
 from trainwarden_exporter.status_page.remediator_client import (
     RemediatorAction,
@@ -51,6 +56,25 @@ def remediator_section(remediator: RemediatorStatus | str | None, *, now: float)
         _actions(remediator, now=now),
     )
     return html.section("Remediator", "\n".join(part for part in parts if part))
+
+
+def with_standstills(
+    remediator: RemediatorStatus | str | None, standing: Collection[str]
+) -> RemediatorStatus | str | None:
+    """Returns the status without work for you that only follows from the standstill of a run.
+
+    `standing`: the runs that stand still, which the remediator knows only once an alert fires.
+    """
+    if not isinstance(remediator, RemediatorStatus) or remediator.firing is None:
+        return remediator
+    over = {"who_acts": NOBODY, "handling": OF_STANDSTILL, "first_step": ""}
+    firing = tuple(
+        one.model_copy(update=over)
+        if one.alert in STALL_CONSEQUENCES and one.run in standing
+        else one
+        for one in remediator.firing
+    )
+    return remediator.model_copy(update={"firing": firing})
 
 
 def late_answer(remediator: RemediatorStatus, *, now: float) -> str:

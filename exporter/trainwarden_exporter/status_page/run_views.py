@@ -323,6 +323,11 @@ class RunView:
         return self.phase not in PAUSES and self._is_late(self.step_age) and not self.moves
 
     @property
+    def stands(self) -> bool:
+        """Whether it stands still for no other reason than a fault."""
+        return (self.stalled or self.late) and not self.halted
+
+    @property
     def moves(self) -> bool:
         """Whether another count than that of its steps goes on."""
         return bool(self.counted) and not self._is_late(self.silence or 0)

@@ -12,6 +12,7 @@ from trainwarden_exporter.runtime import formatting
 from trainwarden_exporter.runtime.responsibility import (
     NOBODY,
     REMEDIATOR,
+    STALL,
     YOU,
     as_sentence,
     urgency,
@@ -21,7 +22,7 @@ from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import AnnouncedTarget
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import finished_workers
-from trainwarden_remediator.model import STALL, Incident, PastAction
+from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
 from trainwarden_remediator.policy.alert_handling import (
     AlertView,
