@@ -79,7 +79,8 @@ def summarize(
     first, left = found[0], len(found) - 1
     more = f" And {left} more, below." if left else ""
     tone: Tone = "bad" if "bad" in tones else "warn"
-    return Headline(tone, f"{first.clause}.{more}", first.who, first.how, tuple(found))
+    end = "" if first.clause.endswith("…") else "."
+    return Headline(tone, f"{first.clause}{end}{more}", first.who, first.how, tuple(found))
 
 
 def _place(problem: Problem, remediator: RemediatorStatus | str | None) -> int:
