@@ -114,8 +114,8 @@ def render(page: PageData) -> str:
 
 
 def _first_steps(seen: Views, run: str) -> Sequence[FirstStep]:
-    finite_until = {one.name: one.finite_until for one in seen.runs}
-    return first_steps(seen.remediator, run, finite_until)
+    sound = {one.name: (one.finite_until, one.sound_checkpoint) for one in seen.runs}
+    return first_steps(seen.remediator, run, sound)
 
 
 def status_json(page: PageData) -> Mapping[str, Any]:

@@ -128,12 +128,12 @@ def _firing(remediator: RemediatorStatus, *, now: float) -> str:
 def first_steps(
     remediator: RemediatorStatus | str | None,
     run: str = "",
-    finite_until: Mapping[str, float | None] = MappingProxyType({}),
+    sound: Mapping[str, tuple[float | None, str]] = MappingProxyType({}),
 ) -> Sequence[FirstStep]:
     """Returns what an operator does first; empty while no step is needed.
 
-    The steps of the `run` of the headline come first. `finite_until` is the last step of each run
-    with a finite loss, if its last loss is not finite.
+    The steps of the `run` of the headline come first. `sound`: of each run, the last step with a
+    finite loss, if its last loss is not finite, and the path of the checkpoint to resume from.
     """
     if isinstance(remediator, str):
         return [FirstStep(DOWN, first_step(DOWN, {}))]
@@ -145,7 +145,7 @@ def first_steps(
     steps = (
         FirstStep(
             one.alert,
-            with_finite_step(one.first_step, finite_until.get(one.run)),
+            with_finite_step(one.first_step, *sound.get(one.run, (None, ""))),
             one.run,
             one.worker,
         )

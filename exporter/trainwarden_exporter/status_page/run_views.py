@@ -283,7 +283,9 @@ class RunView:
     attempts: str = ""
     """How the last attempts ended, if alike."""
     finite_until: float | None = None
-    """The last step with a finite loss, if the last loss is not finite."""
+    """The last step with a finite loss, if the last loss is not finite;"""
+    sound_checkpoint: str = ""
+    """and the path of the newest proved checkpoint, if it is from before."""
 
     @property
     def down(self) -> bool:
