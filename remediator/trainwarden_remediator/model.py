@@ -16,7 +16,6 @@ WORKER_GONE, RESTART_LOOP = "TrainingWorkerGone", "TrainingWorkerRestartLoop"
 GAVE_UP = "TrainingRemediationGaveUp"
 """Alerts of a worker that fails at each start; the last is about the remediator itself."""
 
-STALL = "TrainingStepStalled"
 """Reports, as a warning without a playbook, a run that is not proved to hang."""
 
 Result = Literal["done", "failed", "interrupted"]

@@ -437,6 +437,18 @@ def test_status_has_a_line_for_each_run_before_the_third_problem(
     ]
 
 
+def test_an_alert_that_is_a_problem_has_one_line(
+    exporter: str, shown: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = [{**ALERT, "alert": name, "run": "demo", "worker": ""} for name in ("A", "B", "C")]
+    texts = ("trouble", "A fires on demo: a sum", "B on demo has not ended yet", "C fires on demo2")
+    shown["problems"] = [{"tone": "bad", "text": one, "who_acts": "You, now"} for one in texts]
+    shown["remediator"]["firing"] = known
+    cli.main(["status", "--exporter", exporter, "--all"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [sum(f" {name} " in one for one in lines) for name in "ABC"] == [1, 1, 2]
+
+
 def test_no_line_of_status_looks_cut_off(
     exporter: str, shown: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -181,7 +181,7 @@ def _lines(status: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
     for hold in remediator["holds"]:
         yield 3, f"  {_scope(hold, 'everything')}: {hold['text']}"
     shown = set()
-    for alert in _distinct(remediator["firing"] or ()):
+    for alert in _distinct(remediator["firing"] or (), status["problems"]):
         about = f"{alert['alert']} on {_scope(alert, 'the host')}"
         if (about, alert["handling"]) in shown:  # as of each receiver that is not reached
             continue
@@ -195,10 +195,26 @@ def _lines(status: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
         yield DETAIL, f"  last action: {about}: {action['outcome']}"
 
 
-def _distinct(firing: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yields the alerts, without that of a refusal beside the alert that was refused."""
+def _is_about(problem: str, alert: dict[str, Any]) -> bool:
+    """Whether a problem is nothing but the alert: it has a line already."""
+    name, scope = alert["alert"], _scope(alert, "the host")
+    fires = f"{name} fires on {scope}"
+    return problem in (fires, f"{name} on {scope} has not ended yet") or problem.startswith(
+        f"{fires}: "
+    )
+
+
+def _distinct(
+    firing: Sequence[dict[str, Any]], problems: Sequence[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Yields the alerts, without that of a refusal beside the alert that was refused.
+
+    Nor what is among the `problems`.
+    """
     handled = {(one["run"], one["handling"]) for one in firing if one["alert"] != _GAVE_UP}
     for one in firing:
+        if any(_is_about(problem["text"], one) for problem in problems):
+            continue
         if one["alert"] != _GAVE_UP or (one["run"], one["handling"]) not in handled:
             yield one
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from trainwarden_exporter.frameworks.base import LinePattern, error_line
 from trainwarden_exporter.frameworks.common_patterns import RESTARTED
+from trainwarden_exporter.runtime.formatting import shorten
 from trainwarden_exporter.runtime.redaction import redact
 
 MAX_SHOWN = 200
@@ -265,4 +266,4 @@ def last_error(lines: Sequence[str]) -> str:
 def shown_error(lines: Sequence[str]) -> str:
     """Returns `last_error` as pages show it: printable, short, and without secrets."""
     found = redact(last_error(lines))
-    return "".join(c if c.isprintable() else " " for c in found)[:MAX_SHOWN]
+    return shorten("".join(c if c.isprintable() else " " for c in found), MAX_SHOWN)

@@ -97,7 +97,7 @@ class CheckpointList:
         return max(good, key=lambda one: (one.step or 0, one.step_dir.changed_at), default=None)
 
     def lines(self) -> Iterator[str]:
-        """Yields a table: a line for each checkpoint, and one for each of its damages."""
+        """Yields a table: a line for each checkpoint, and one for each kind of its damages."""
         run, kind = self.spec.labels
         if self.spec.is_copy:
             kind += " (copies)"
@@ -140,8 +140,10 @@ class CheckpointList:
             yield f"  {step:>9}  {name:<{width}}  {when}  {size:>9}  {word}"
             if self.is_late(one):
                 yield f"             {AFTER_FINITE}"
-            for damage in one.damages:
-                yield f"             {damage.kind}: {printable(str(damage))}"
+            for kind in dict.fromkeys(damage.kind for damage in one.damages):
+                first, *others = (damage for damage in one.damages if damage.kind is kind)
+                more = f" (and {len(others)} more)" if others else ""
+                yield f"             {kind}: {printable(str(first))}{more}"
 
     def as_data(self) -> dict[str, object]:
         """Returns the same for programs: sizes in bytes, times in Unix seconds, 0 if unknown."""

@@ -66,6 +66,15 @@ def on_one_line(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
+def shorten(text: str, length: int) -> str:
+    """Returns at most `length` characters of `text`: cut at a word, and marked by `…`."""
+    if len(text) <= length:
+        return text
+    kept = text[:length]
+    words = kept.rpartition(" ")[0].rstrip(" .,;:")
+    return f"{words or kept[:-1]}…"
+
+
 EARLY_SHARE = 0.9
 """A run that ends with exit status 0 before this share of its steps has ended early: it may have
 stopped as it was meant to, or a shell may hide that it failed."""

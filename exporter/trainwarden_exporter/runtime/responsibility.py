@@ -123,6 +123,28 @@ def line_end(alert: str) -> str:
     return f"{format_duration(round(LINE_SECONDS[alert]))} of the line"
 
 
+STALL = "TrainingStepStalled"
+STALL_CONSEQUENCES = frozenset(
+    {
+        *("TrainingGpuIdle", "TrainingLogSilent", "TrainingCheckpointOverdue"),
+        *("TrainingRolloutLag", "TrainingPolicyStale", "TrainingWeightUpdateSlow"),
+    }
+)
+"""Alerts about what a run does not do because it stands still. The shipped Alertmanager drops them
+beside the critical STALL, and only there."""
+
+OF_STANDSTILL = "it follows from the standstill of the run"
+"""What is done about such an alert: nothing of its own."""
+
+
 def urgency(who: str) -> int:
     """Returns a number to sort by: what needs you comes first, what needs nobody last."""
     return {YOU: 0, REMEDIATOR: 2, NOBODY: 3}.get(who, 1)
+
+
+def rank(who: str, tone: str) -> tuple[int, int]:
+    """Returns what both pages and `trainwarden status` sort problems and alerts by, first to last.
+
+    `tone`: `good`, `warn`, `bad` or `quiet`.
+    """
+    return urgency(who), ("bad", "warn", "quiet", "good").index(tone)

@@ -11,12 +11,15 @@ from trainwarden_exporter.runtime.responsibility import (
     LINE_SECONDS,
     NOBODY,
     NOTHING_YET,
+    OF_STANDSTILL,
     REMEDIATOR,
+    STALL,
     STALL_HANDLINGS,
     YOU,
     as_sentence,
     before_alert,
     line_of_a_run_before,
+    rank,
     stall_handling,
     urgency,
     with_limit,
@@ -32,8 +35,6 @@ _NOT_RESTARTED = "Nobody starts it again: its trainwarden run has ended."
 
 LISTED_RUNS = 3
 """Most runs that are named, if all have finished."""
-
-_ORDER: Sequence[Tone] = ("bad", "warn", "quiet", "good")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,29 +64,30 @@ def summarize(
     workers: int = 0,
 ) -> Headline:
     """Returns the headline; `workers` is their number, for a page without a run."""
-    seen = tuple(problems)
+    seen = tuple(_handled(one, remediator) for one in problems)
     finished = {run.name for run in runs if run.finished}
-    found = [
-        _handled(one, remediator)
-        for one in (*seen, *_alerts_without_problem(seen, remediator, finished))
-    ]
+    found = [*seen, *_alerts_without_problem(seen, remediator, finished)]
     if not found:
         return _without_problem(runs, remediator, workers)
     needed = remediator.operator_needed if isinstance(remediator, RemediatorStatus) else ""
     if needed and all(urgency(one.who) >= urgency(REMEDIATOR) for one in found):
         found.append(Problem("bad", needed.rstrip("."), who=YOU))
-    found.sort(key=_rank)
+    found.sort(key=lambda one: (rank(one.who, one.tone), _place(one, remediator)))
     tones = [one.tone for one in found]
     if isinstance(remediator, RemediatorStatus):
         tones += [remediator.tone, *(alert.tone for alert in remediator.firing or ())]
     first, left = found[0], len(found) - 1
     more = f" And {left} more, below." if left else ""
     tone: Tone = "bad" if "bad" in tones else "warn"
-    return Headline(tone, f"{first.clause}.{more}", first.who, first.how, tuple(found))
+    end = "" if first.clause.endswith("…") else "."
+    return Headline(tone, f"{first.clause}{end}{more}", first.who, first.how, tuple(found))
 
 
-def _rank(problem: Problem) -> tuple[bool, int, int]:
-    return problem.who != YOU, _ORDER.index(problem.tone), urgency(problem.who)
+def _place(problem: Problem, remediator: RemediatorStatus | str | None) -> int:
+    """Returns the place of its first alert among those of the remediator's page, else the last."""
+    firing = (isinstance(remediator, RemediatorStatus) and remediator.firing) or ()
+    places = (at for at, one in enumerate(firing) if problem.concerns(one.run, one.worker))
+    return next(places, len(firing))
 
 
 def _alerts_without_problem(
@@ -101,8 +103,7 @@ def _alerts_without_problem(
         return
     shown = set()
     for alert in remediator.firing or ():
-        explained = any(one.concerns(alert.run, alert.worker) for one in problems)
-        if alert.tone in ("bad", "warn") and not explained:
+        if alert.tone in ("bad", "warn") and not _is_explained(alert, problems):
             summary = f": {alert.summary.rstrip('.')}" if alert.summary else ""
             about, who, handling = _about(alert.run, alert.worker), alert.who_acts, alert.handling
             clause = f"{alert.alert} fires on {about}{summary}"
@@ -125,6 +126,14 @@ def _alerts_without_problem(
             who, how = incident.who_acts, as_sentence(incident.who_acts, incident.handling)
             about_it = incident.run, incident.worker
             yield Problem(incident.tone, clause, *about_it, who=who, how=how)
+
+
+def _is_explained(alert: RemediatorAlert, problems: Sequence[Problem]) -> bool:
+    """Whether the alert belongs to a problem on which somebody acts no later than on it."""
+    own = [one for one in problems if one.concerns(alert.run, alert.worker)]
+    if alert.alert in LINE_SECONDS or alert.handling == OF_STANDSTILL:
+        return bool(own)
+    return any(urgency(one.who) <= urgency(alert.who_acts) for one in own)
 
 
 def _handled(problem: Problem, remediator: RemediatorStatus | str | None) -> Problem:
@@ -188,7 +197,10 @@ def _known(problem: Problem, remediator: RemediatorStatus) -> Sequence[Remediato
         one
         for one in (*(remediator.firing or ()), *remediator.alerts)
         if one.tone != "quiet" and problem.concerns(one.run, one.worker)
+        if one.handling != OF_STANDSTILL
     ]
+    if problem.stands and any(one.alert == STALL for one in known):
+        return [one for one in known if one.alert == STALL]
     if problem.gone or problem.stalled:  # the fault that an error line is a sign of
         known = [one for one in known if one.alert not in LINE_SECONDS]
     if not problem.gone:

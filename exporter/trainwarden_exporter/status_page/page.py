@@ -45,7 +45,12 @@ from trainwarden_exporter.status_page.problems import (
     run_problems,
     worker_problems,
 )
-from trainwarden_exporter.status_page.remediator import first_steps, late_answer, remediator_section
+from trainwarden_exporter.status_page.remediator import (
+    first_steps,
+    late_answer,
+    remediator_section,
+    with_standstills,
+)
 from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
 from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.run_views_builder import (
@@ -83,10 +88,10 @@ def render(page: PageData) -> str:
     seen = _views(page)
     headline = _headline(page, seen)
     sections = [
-        html.first_steps(one.as_html for one in _first_steps(page, seen, headline.run)),
+        html.first_steps(one.as_html for one in _first_steps(seen, headline.run)),
         _problems(headline),
         overview_section(seen, now=page.now),
-        remediator_section(page.remediator, now=page.now),
+        remediator_section(seen.remediator, now=page.now),
         _runs(seen.workers, seen.runs, page),
         html.section("Heartbeats", heartbeat_table(seen.heartbeats)) if seen.heartbeats else "",
         gpu_section(seen.gpus, now=page.now),
@@ -108,9 +113,9 @@ def render(page: PageData) -> str:
     )
 
 
-def _first_steps(page: PageData, seen: Views, run: str) -> Sequence[FirstStep]:
-    finite_until = {one.name: one.finite_until for one in seen.runs}
-    return first_steps(page.remediator, run, finite_until)
+def _first_steps(seen: Views, run: str) -> Sequence[FirstStep]:
+    sound = {one.name: (one.finite_until, one.sound_checkpoint) for one in seen.runs}
+    return first_steps(seen.remediator, run, sound)
 
 
 def status_json(page: PageData) -> Mapping[str, Any]:
@@ -121,7 +126,7 @@ def status_json(page: PageData) -> Mapping[str, Any]:
     """
     seen = _views(page)
     headline = _headline(page, seen)
-    remediator = page.remediator
+    remediator = seen.remediator
     if isinstance(remediator, RemediatorStatus):
         remediator_data: Any = remediator.model_dump(exclude={"exporter_file", "workers_hash"})
         remediator_data["late"] = late_answer(remediator, now=page.now)
@@ -134,7 +139,7 @@ def status_json(page: PageData) -> Mapping[str, Any]:
         "headline": headline.sentence,
         "who_acts": headline.who,
         "how": headline.how,
-        "first_steps": {one.label: one.step for one in _first_steps(page, seen, headline.run)},
+        "first_steps": {one.label: one.step for one in _first_steps(seen, headline.run)},
         "problems": [
             {"tone": one.tone, "text": one.clause, "who_acts": one.who} for one in headline.problems
         ],
@@ -152,7 +157,7 @@ def _views(page: PageData) -> Views:
         build_host_view(page.outcomes),
         build_gpus_view(page.outcomes),
         build_disk_views(page.outcomes),
-        page.remediator,
+        with_standstills(page.remediator, {run.name for run in runs if run.stands}),
         build_heartbeat_views(page.outcomes, now=page.now, runs=names),
     )
 
@@ -165,7 +170,7 @@ def _headline(page: PageData, seen: Views) -> Headline:
         *heartbeat_problems(seen.heartbeats),
         *_own_problems(page),
     )
-    return summarize(problems, seen.runs, page.remediator, workers=len(seen.workers))
+    return summarize(problems, seen.runs, seen.remediator, workers=len(seen.workers))
 
 
 def _problems(headline: Headline) -> str:

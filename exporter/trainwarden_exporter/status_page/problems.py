@@ -44,8 +44,10 @@ class Problem:
     """What ends the alerts of such a command, as a sentence."""
     over_limit: bool = False
     """Whether it is a worker that exceeds its memory limit: an alert is due."""
+    stands: bool = False
+    """Whether it is a run that stands still;"""
     stalled: bool = False
-    """Whether it is a run that has stalled: an alert is due;"""
+    """and whether it has stalled: an alert is due;"""
     limit: float | None = None
     """and the seconds without a step after which it is restarted at the latest, if known."""
     who: str = ""
@@ -78,7 +80,8 @@ def worker_problems(workers: Sequence[WorkerView]) -> Iterator[Problem]:
 def run_problems(run: RunView) -> Iterator[Problem]:
     if run.stalled or run.late:
         limit = None if run.restart_limit == math.inf else run.restart_limit
-        stands = Problem(run.tone, _standstill(run), run.name, stalled=run.stalled, limit=limit)
+        stands = Problem(run.tone, _standstill(run), run.name, stands=True, limit=limit)
+        stands = replace(stands, stalled=run.stalled)
         how = as_sentence(YOU, left_alone(run.halted))
         yield replace(stands, who=YOU, how=how) if run.halted else stands
     for tone, clause, worker in _run_clauses(run):

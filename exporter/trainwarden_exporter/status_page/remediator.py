@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from types import MappingProxyType
 
-from trainwarden_exporter.runtime.responsibility import LABEL
+from trainwarden_exporter.runtime.responsibility import (
+    LABEL,
+    NOBODY,
+    OF_STANDSTILL,
+    STALL_CONSEQUENCES,
+)
 from trainwarden_exporter.status_page.fragments import ago, quiet, state, table
 from trainwarden_exporter.status_page.remediator_client import (
     RemediatorAction,
@@ -51,6 +56,25 @@ def remediator_section(remediator: RemediatorStatus | str | None, *, now: float)
         _actions(remediator, now=now),
     )
     return html.section("Remediator", "\n".join(part for part in parts if part))
+
+
+def with_standstills(
+    remediator: RemediatorStatus | str | None, standing: Collection[str]
+) -> RemediatorStatus | str | None:
+    """Returns the status without work for you that only follows from the standstill of a run.
+
+    `standing`: the runs that stand still, which the remediator knows only once an alert fires.
+    """
+    if not isinstance(remediator, RemediatorStatus) or remediator.firing is None:
+        return remediator
+    over = {"who_acts": NOBODY, "handling": OF_STANDSTILL, "first_step": ""}
+    firing = tuple(
+        one.model_copy(update=over)
+        if one.alert in STALL_CONSEQUENCES and one.run in standing
+        else one
+        for one in remediator.firing
+    )
+    return remediator.model_copy(update={"firing": firing})
 
 
 def late_answer(remediator: RemediatorStatus, *, now: float) -> str:
@@ -104,12 +128,12 @@ def _firing(remediator: RemediatorStatus, *, now: float) -> str:
 def first_steps(
     remediator: RemediatorStatus | str | None,
     run: str = "",
-    finite_until: Mapping[str, float | None] = MappingProxyType({}),
+    sound: Mapping[str, tuple[float | None, str]] = MappingProxyType({}),
 ) -> Sequence[FirstStep]:
     """Returns what an operator does first; empty while no step is needed.
 
-    The steps of the `run` of the headline come first. `finite_until` is the last step of each run
-    with a finite loss, if its last loss is not finite.
+    The steps of the `run` of the headline come first. `sound`: of each run, the last step with a
+    finite loss, if its last loss is not finite, and the path of the checkpoint to resume from.
     """
     if isinstance(remediator, str):
         return [FirstStep(DOWN, first_step(DOWN, {}))]
@@ -121,7 +145,7 @@ def first_steps(
     steps = (
         FirstStep(
             one.alert,
-            with_finite_step(one.first_step, finite_until.get(one.run)),
+            with_finite_step(one.first_step, *sound.get(one.run, (None, ""))),
             one.run,
             one.worker,
         )

@@ -283,7 +283,9 @@ class RunView:
     attempts: str = ""
     """How the last attempts ended, if alike."""
     finite_until: float | None = None
-    """The last step with a finite loss, if the last loss is not finite."""
+    """The last step with a finite loss, if the last loss is not finite;"""
+    sound_checkpoint: str = ""
+    """and the path of the newest proved checkpoint, if it is from before."""
 
     @property
     def down(self) -> bool:
@@ -321,6 +323,11 @@ class RunView:
         if self.finished or self.down or self.step_age is None or not usual:
             return False
         return self.phase not in PAUSES and self._is_late(self.step_age) and not self.moves
+
+    @property
+    def stands(self) -> bool:
+        """Whether it stands still for no other reason than a fault."""
+        return (self.stalled or self.late) and not self.halted
 
     @property
     def moves(self) -> bool:

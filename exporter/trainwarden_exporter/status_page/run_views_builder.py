@@ -85,6 +85,7 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
             error_lines=tuple(line for line in error_lines if line.run == run),
             day=days[run]() if run in days else (),
             finite_until=_finite_until(series, run),
+            sound_checkpoint=_sound_checkpoint(series, run),
             attempts=next(
                 (key[-1] for key in series.all("run_attempts_loop_info") if key[0] == run), ""
             ),
@@ -153,6 +154,15 @@ def _finite_until(series: Series, run: str) -> float | None:
     found = series.all("log_value_finite_until_step").items()
     steps = (step for (of, _, name), step in found if of == run and "loss" in name)
     return min(steps, default=None)
+
+
+def _sound_checkpoint(series: Series, run: str) -> str:
+    """Returns the path of a newest proved checkpoint that is from before a loss of NaN, or ""."""
+    if (until := _finite_until(series, run)) is None:
+        return ""
+    proved = series.all("checkpoint_proved_step").items()
+    kinds = [key for key, step in proved if key[0] == run and step <= until]
+    return next((series.word("checkpoint_proved_info", *key) for key in kinds), "")
 
 
 def _rollout(series: Series, key: Labels) -> RolloutView:

@@ -39,7 +39,7 @@ MAX_STEP_LENGTH = 200
 """Characters of a first step, after its first sentence."""
 MAX_NAME_LENGTH = 200
 """Characters of a name before a step: the names in an alert are untrusted input."""
-FINITE_UNTIL = "the step of `trainwarden_log_value_finite_until_step`"
+FINITE_UNTIL = "the last finite value"
 """Stands in a first step for the last step with a finite value, where that is not known."""
 _STEP = re.compile(r"^(?:\d+\.|-) |\n\n", re.MULTILINE)
 _SENTENCE = re.compile(r"(?<=[.?]) (?=[A-Z`])")
@@ -92,9 +92,15 @@ def first_step(alert: str, labels: Mapping[str, str]) -> str:
     return _RUN.sub(lambda found: f"{found[1]}{shlex.quote(run)}", shown) if run else shown
 
 
-def with_finite_step(step: str, finite_until: float | None) -> str:
-    """Returns the text of a first step with the last step that had a finite value, if known."""
-    return step if finite_until is None else step.replace(FINITE_UNTIL, f"step {finite_until:,.0f}")
+def with_finite_step(step: str, finite_until: float | None, sound: str = "") -> str:
+    """Returns the text of a first step with the last step that had a finite value, if known.
+
+    `sound`: the path of the newest proved checkpoint from before, if known.
+    """
+    if finite_until is None or FINITE_UNTIL not in step:
+        return step
+    named = f" That is `{sound}`." if sound else ""
+    return step.replace(FINITE_UNTIL, f"step {finite_until:,.0f}") + named
 
 
 @dataclass(frozen=True, slots=True)

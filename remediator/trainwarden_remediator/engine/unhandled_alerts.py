@@ -22,7 +22,7 @@ from typing import Any
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.bounded_calls import bounded_call
 from trainwarden_exporter.runtime.formatting import format_duration, format_size
-from trainwarden_exporter.runtime.responsibility import REMEDIATOR
+from trainwarden_exporter.runtime.responsibility import REMEDIATOR, STALL
 from trainwarden_remediator.alertmanager.api import (
     ListedAlert,
     parse_destinations,
@@ -34,7 +34,7 @@ from trainwarden_remediator.evidence.sources import read_log_facts
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.event_text import describe_reason, printable
 from trainwarden_remediator.journal.journal import Journal
-from trainwarden_remediator.model import BLOCKED_SECONDS, STALL, Decision, Incident, Verdict
+from trainwarden_remediator.model import BLOCKED_SECONDS, Decision, Incident, Verdict
 from trainwarden_remediator.observation.active_alerts import Fetch
 from trainwarden_remediator.observation.model import ExporterState, RunState, WorkerState
 from trainwarden_remediator.observation.snapshot import Observer

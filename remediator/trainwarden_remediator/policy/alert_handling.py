@@ -11,10 +11,13 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import (
     LINE_SECONDS,
     NOBODY,
+    OF_STANDSTILL,
     REMEDIATOR,
+    STALL,
+    STALL_CONSEQUENCES,
     YOU,
     calls_nobody,
-    urgency,
+    rank,
 )
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.targets import GPUS
@@ -24,7 +27,6 @@ from trainwarden_remediator.model import (
     BLOCKING,
     GAVE_UP,
     NEEDS_OPERATOR,
-    STALL,
     STOPPED,
     Incident,
     PastAction,
@@ -142,6 +144,8 @@ def build_alert_views(
     runs = {key.run for key in situation.announced}
     views = [replace(one, announced=one.alert.run in runs) for one in views]
     views = [_of_refusal(one, incidents, situation) for one in views]
+    stalled = {one.alert.run for one in views if one.alert.name == STALL} - situation.halted.keys()
+    views = [_of_standstill(one, stalled) for one in views]
     return tuple(sorted((_of_fault(one, opened, situation) for one in views), key=_rank))
 
 
@@ -194,10 +198,16 @@ def _of_fault(
     return view if found is None else replace(view, who=found[0], handling=found[1])
 
 
-def _rank(view: AlertView) -> tuple[bool, int, int, bool, float]:
-    tone, urgent = ("bad", "warn", "quiet", "good").index(view.tone), urgency(view.who)
+def _of_standstill(view: AlertView, stalled: Collection[str]) -> AlertView:
+    """Returns the view of an alert that only follows from a stall with nobody to act on it."""
+    if view.alert.name not in STALL_CONSEQUENCES or view.alert.run not in stalled:
+        return view
+    return replace(view, who=NOBODY, handling=OF_STANDSTILL)
+
+
+def _rank(view: AlertView) -> tuple[tuple[int, int], bool, float]:
     # The alert of the fault tells more than the one about its incident.
-    return urgent > 0, tone, urgent, view.alert.name == GAVE_UP, view.alert.starts_at
+    return rank(view.who, view.tone), view.alert.name == GAVE_UP, view.alert.starts_at
 
 
 def _view(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-from trainwarden_exporter.runtime.responsibility import AT_PROMPT, SUSPENDED
+from trainwarden_exporter.runtime.responsibility import AT_PROMPT, STALL, SUSPENDED
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.playbooks import Condition
 from trainwarden_remediator.config.targets import Target
-from trainwarden_remediator.model import STALL, Decision, Reason
+from trainwarden_remediator.model import Decision, Reason
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.context import DecisionContext
 

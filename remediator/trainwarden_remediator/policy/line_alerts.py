@@ -9,6 +9,7 @@ from trainwarden_exporter.runtime.responsibility import (
     LINE_SECONDS,
     NOBODY,
     REMEDIATOR,
+    YOU,
     line_of_a_run_before,
 )
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
@@ -31,7 +32,9 @@ def line_handling(
         return found
     # Where the fault has an alert of its own, that one decides.
     before = None if own else _before_an_alert(alert, situation)
-    return before or _of_a_run_before(alert, situation)
+    if before is not None or any(who == YOU for who, _ in own):  # it may be the fault of this line
+        return before
+    return _of_a_run_before(alert, situation)
 
 
 def _may_have_written(key: WorkerKey, alert: Alert, situation: Situation) -> bool:
@@ -65,6 +68,8 @@ def _of_a_run_before(alert: Alert, situation: Situation) -> tuple[str, str] | No
     announced = situation.announced.get(_worker_of(alert))
     if announced is not None and announced.announcement.state == "finished":
         return NOBODY, line_of_a_run_before(alert.name, "finished")
+    if announced is not None and announced.announcement.has_ended:
+        return None
     if announced is not None:
         started = announced.announcement.started_at or 0.0
     else:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.runtime.responsibility import LINE_SECONDS, line_end
+from trainwarden_exporter.runtime.responsibility import LINE_SECONDS, STALL, line_end
 from trainwarden_remediator.journal.event_text import describe_reason
-from trainwarden_remediator.model import GAVE_UP, RESTART_LOOP, STALL, WORKER_GONE
+from trainwarden_remediator.model import GAVE_UP, RESTART_LOOP, WORKER_GONE
 from trainwarden_remediator.policy.situation import Situation
 
 _END_WITH_RUN = {

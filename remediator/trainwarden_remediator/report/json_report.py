@@ -23,7 +23,7 @@ def nights_json(nights: Nights) -> Mapping[str, Any]:
         current, incidents = nights.current, nights.incidents
         period = format_period(nights.now - nights.since)
         who, how = first_to_act(host_now(current, incidents, nights.now))
-        found["summary"] = plain_text(opening(current.exporter, incidents, period))
+        found["summary"] = plain_text(opening(current.exporter, incidents, period, nights.now))
         found |= {"who_acts": who, "how": plain_text(how)}
     return found | {"incidents": [incident_json(one) for one in nights.incidents]}
 

@@ -77,6 +77,7 @@ def _night(night: date, incidents: Sequence[IncidentRecord], style: ReportStyle,
                 for one in incidents
             ),
         ),
+        bullets(filter(None, map(_further_alerts, incidents))),
     ]
     shown = sorted(important[:MAX_DETAILED], key=lambda one: headlines[one.id].state != "person")
     below = replace(style, level=style.level + 1, detailed=False)
@@ -84,6 +85,16 @@ def _night(night: date, incidents: Sequence[IncidentRecord], style: ReportStyle,
         brief = headlines[one.id].state == "healed" and not style.full
         parts.append(render_healed(one, below) if brief else render_incident(one, below, now))
     return "\n\n".join(parts)
+
+
+def _further_alerts(incident: IncidentRecord) -> str:
+    """Returns which numbers of incidents are alerts of this one, "" without any."""
+    numbers = (one.incident.id for one in incident.alerts)
+    found = [f"#{number}" for number in numbers if number != incident.id]
+    if not found:
+        return ""
+    verb, noun = ("is", "a further alert") if len(found) == 1 else ("are", "further alerts")
+    return f"{', '.join(found)} {verb} {noun} of incident #{incident.id}."
 
 
 def _totals(incidents: Sequence[IncidentRecord]) -> str:
@@ -182,7 +193,7 @@ def report_nights(
     period = format_period(now - since)
     if found.is_new:
         period = f"Since {style.times.full(found.since)}, when the journal of this stack begins"
-    first = opening(found.current.exporter, found.incidents, period)
+    first = opening(found.current.exporter, found.incidents, period, now)
     host = host_now(found.current, found.incidents, now)
     return f"# {first}\n\n{now_section(host, style)}\n\n{nights}"
 

@@ -124,8 +124,13 @@ def _alerts(
         return
     if not views:
         yield "No alert fires."
+    shown = set()
     for view in views:
         alert = view.alert
+        key = alert.name, alert.run, alert.worker, view.who, view.handling
+        if key in shown:  # as of each receiver that is not reached
+            continue
+        shown.add(key)
         summary = f" {text(summary)}" if (summary := alert.annotations.get("summary")) else ""
         severity = alert.labels.get("severity", "")
         kind = f" ({text(severity)})" if severity else ""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from trainwarden_exporter.runtime.formatting import format_duration, plural
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.report.fault import downtime, interruption
+from trainwarden_remediator.report.host_now import has_stalled, stands_still
 from trainwarden_remediator.report.markdown import text
 from trainwarden_remediator.report.model import IncidentRecord
 from trainwarden_remediator.report.summary import HeadlineState, headline
@@ -42,13 +43,15 @@ def format_period(seconds: float) -> str:
     return f"In the last {format_duration(round(seconds))}"
 
 
-def opening(exporter: ExporterState | str, incidents: Sequence[IncidentRecord], period: str) -> str:
-    """Returns the two sentences; `period` names the time of the incidents."""
+def opening(
+    exporter: ExporterState | str, incidents: Sequence[IncidentRecord], period: str, now: float
+) -> str:
+    """Returns the two sentences, at `now` (Unix seconds); `period` is the time of the incidents."""
     costs: dict[Fault, float] = {}
     for one in incidents:
         if (down := downtime(one)) is not None:
             costs[_fault(one)] = down
-    return f"{_time_sentence(exporter, costs)} {_fault_sentence(incidents, costs, period)}"
+    return f"{_time_sentence(exporter, costs, now)} {_fault_sentence(incidents, costs, period)}"
 
 
 def _fault(incident: IncidentRecord) -> Fault:
@@ -57,11 +60,11 @@ def _fault(incident: IncidentRecord) -> Fault:
     return incident.affected_run, lost["interruption_start"] if lost else incident.id
 
 
-def _time_sentence(exporter: ExporterState | str, costs: Mapping[Fault, float]) -> str:
+def _time_sentence(exporter: ExporterState | str, costs: Mapping[Fault, float], now: float) -> str:
     if isinstance(exporter, str):
         return "How much the runs trained is not known: the exporter does not answer."
     known = [
-        _training(name, run, [cost for fault, cost in costs.items() if fault[0] == name])
+        _training(name, run, [cost for fault, cost in costs.items() if fault[0] == name], now)
         for name, run in exporter.runs.items()
         if run.counted_seconds
     ]
@@ -71,12 +74,16 @@ def _time_sentence(exporter: ExporterState | str, costs: Mapping[Fault, float]) 
     return "; ".join([*known[:MAX_RUNS], *([f"and {left} more"] if left > 0 else [])]) + "."
 
 
-def _training(name: str, run: RunState, costs: Sequence[float]) -> str:
+def _training(name: str, run: RunState, costs: Sequence[float], now: float) -> str:
     trained, counted = run.effective_seconds or 0.0, run.counted_seconds or 1.0
     # The step that a fault cuts short and the next new one are in its cost, too.
     in_both = trained + sum(costs) - counted
     if 0 < in_both <= 2 * len(costs) * (run.usual_step_seconds or 0.0):
         trained -= in_both
+    if stands_still(run, now):  # once it has stalled, that time is left out already
+        still = now - (run.last_step_at or now)
+        trained = min(trained, counted - still) if has_stalled(run, now) else trained - still
+    trained = max(0.0, trained)
     spent = f"{format_duration(round(trained))} of the {format_duration(round(counted))}"
     sentence = f"{text(name)} trained for {spent} that it was watched ({trained / counted:.0%})"
     paused = round(run.paused_seconds or 0.0)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.redaction import redact
-from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU, urgency
+from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, STALL, YOU, urgency
 from trainwarden_exporter.webserver.runbooks import (
     ALERTMANAGER,
     ALERTMANAGER_STEP,
@@ -14,7 +14,7 @@ from trainwarden_exporter.webserver.runbooks import (
     with_finite_step,
 )
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
-from trainwarden_remediator.model import GIVEN_UP, STALL
+from trainwarden_remediator.model import GIVEN_UP
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.policy.alert_handling import AlertView, with_own_step
 from trainwarden_remediator.policy.failing_starts import FAILING, REPEATED, failed_restarts, mending
@@ -79,7 +79,10 @@ def _first_step(view: AlertView, exporter: ExporterState | str) -> str:
     run = exporter.runs.get(alert.run) if isinstance(exporter, ExporterState) else None
     until = None if run is None else run.loss_finite_until
     runbook = runbook_link(alert.name, alert.annotations) or "no runbook"
-    first = text(with_finite_step(first_step(alert.name, view.step_labels), until))
+    proved = None if run is None else run.proved_step
+    is_sound = until is not None and proved is not None and proved <= until
+    sound = run.proved_checkpoint if run is not None and is_sound else ""
+    first = text(with_finite_step(first_step(alert.name, view.step_labels), until, sound))
     return f"{text(alert.name)}{on_subject(alert)}: {first} ({runbook})".replace(":  (", ": (")
 
 

@@ -12,6 +12,7 @@ from trainwarden_exporter.runtime import formatting
 from trainwarden_exporter.runtime.responsibility import (
     NOBODY,
     REMEDIATOR,
+    STALL,
     YOU,
     as_sentence,
     urgency,
@@ -21,7 +22,7 @@ from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import AnnouncedTarget
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import finished_workers
-from trainwarden_remediator.model import STALL, Incident, PastAction
+from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
 from trainwarden_remediator.policy.alert_handling import (
     AlertView,
@@ -81,13 +82,14 @@ class CurrentWork:
         fault = self.faults.get(WorkerKey(alert.run, alert.worker), FaultFacts())
         ended = (one.result_at for one in self.actions if one.key.run == alert.run)
         is_older = any(at is not None and at > fault.at for at in ended)
-        return "" if is_older else fault.cause[:MAX_SHOWN]
+        return "" if is_older else formatting.shorten(fault.cause, MAX_SHOWN)
 
     def error(self, key: WorkerKey) -> str:
         """Returns the line with which a worker has failed, or ""."""
         announced = None if self.setup is None else self.setup.announced.workers.get(key)
         lines = () if announced is None else announced.announcement.last_lines
-        return shown_error(lines) or self.faults.get(key, FaultFacts()).error[:MAX_SHOWN]
+        known = self.faults.get(key, FaultFacts()).error
+        return shown_error(lines) or formatting.shorten(known, MAX_SHOWN)
 
     def remedy(self, key: WorkerKey) -> str:
         """Returns what starts or dismisses a failed command of `trainwarden run`, else ""."""

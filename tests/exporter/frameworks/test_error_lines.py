@@ -4,7 +4,12 @@ import pytest
 import re2  # type: ignore[import-untyped]
 
 from framework_lines import ANSI, LINES
-from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS, last_error
+from trainwarden_exporter.frameworks.error_lines import (
+    COMMON_ERROR_PATTERNS,
+    MAX_SHOWN,
+    last_error,
+    shown_error,
+)
 from trainwarden_exporter.progress.specs import TRAINER, is_fatal
 
 QUOTED = {
@@ -321,3 +326,15 @@ def test_the_error_of_a_child_is_preferred_to_that_of_its_launcher(failed: str) 
 @pytest.mark.parametrize("killed", KILLED)
 def test_the_signal_that_ended_a_child_is_its_error(killed: str) -> None:
     assert last_error([*CHILD, *LAUNCHER, killed]) == killed
+
+
+def test_a_long_error_is_cut_at_a_word_and_marked() -> None:
+    error = f"ValueError: {'Of the allocated memory. ' * 20}"
+    shown = shown_error((CHILD[0], error))
+    assert len(shown) <= MAX_SHOWN
+    assert shown.endswith("…")
+    assert error.startswith(shown[:-1])
+    assert error[len(shown) - 1] in " ."
+    assert shown_error((CHILD[0], "ValueError: no data")) == "ValueError: no data"
+    word = f"ValueError:{'x' * 300}"
+    assert shown_error((CHILD[0], word)) == f"{word[: MAX_SHOWN - 1]}…"

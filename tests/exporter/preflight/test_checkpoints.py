@@ -100,6 +100,22 @@ def test_the_command_lists_each_checkpoint_with_its_proof(
     assert proved["size"] == sum(one.stat().st_size for one in Path(proved["path"]).iterdir())
 
 
+def test_many_damages_of_one_kind_are_one_line_of_a_checkpoint(
+    tmp_path: Path, config_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path / "out", 20, cut=3)
+    found = tmp_path / "out" / "checkpoint-20"
+    (cut,) = found.glob("*.safetensors")
+    other, long_ago = cut.with_name("other.safetensors"), time.time() - 3600
+    other.write_bytes(cut.read_bytes())
+    for path in (cut, other, found):
+        os.utime(path, (long_ago, long_ago))
+    assert main(["checkpoints", "demo", f"--config.file={config_file}"]) == 1
+    lines = [one.strip() for one in capsys.readouterr().out.splitlines()]
+    (damage,) = (one for one in lines if one.startswith("truncated: "))
+    assert damage.endswith("3 bytes are missing at its end (and 1 more)")
+
+
 def follow(config_file: Path) -> None:
     """Reads the run's log, and keeps what is known of it, as an exporter that is restarted."""
     config = load_config(config_file)

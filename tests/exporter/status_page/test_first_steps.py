@@ -50,8 +50,12 @@ def test_the_step_of_a_loss_that_is_not_finite_has_the_number_itself() -> None:
     shown = RemediatorStatus(
         mode="act", tone="bad", verdict="", open_alerts=0, alerts=(), actions=(), firing=own
     )
-    (known,) = first_steps(shown, finite_until={"first": 1039.0})
-    found = "Find the first value that is not finite in the log, after step 1,039."
-    assert known.step.startswith(found)
-    (unknown,) = first_steps(shown, finite_until={"first": None})
-    assert "after the step of `trainwarden_log_value_finite_until_step`." in unknown.step
+    (known,) = first_steps(shown, sound={"first": (1039.0, "/out/step_60.pt")})
+    assert known.step == (
+        "Stop it: `trainwarden stop first`. Then resume from a checkpoint no later than step 1,039,"
+        " not from the newest: `trainwarden checkpoints first` names the newest proved one. That is"
+        " `/out/step_60.pt`."
+    )
+    (unknown,) = first_steps(shown, sound={"first": (None, "")})
+    assert "no later than the last finite value, not from the newest" in unknown.step
+    assert unknown.step.endswith("names the newest proved one.")

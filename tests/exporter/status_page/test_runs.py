@@ -325,6 +325,21 @@ def test_a_checkpoint_from_after_a_loss_that_is_not_finite_is_marked(
     assert run.finite_until == until
 
 
+@pytest.mark.parametrize(("until", "path"), [(1400, ""), (1500, "/out/60.pt"), (None, "")])
+def test_the_checkpoint_to_resume_from_is_the_proved_one_of_before_the_nan(
+    until: int | None, path: str
+) -> None:
+    series: dict[str, dict[tuple[str, ...], float]] = {
+        "checkpoint_proved_step": {("grpo", "a"): 1500},
+        "checkpoint_proved_info": {("grpo", "a", "/out/60.pt"): 1},
+    }
+    if until is not None:
+        series["log_value_finite_until_step"] = {("grpo", "trainer", "train_loss"): until}
+    shown = outcome({**SERIES, **series})
+    run = next(one for one in build_run_views([shown], now=NOW) if one.name == "grpo")
+    assert run.sound_checkpoint == path
+
+
 def test_a_run_that_has_finished_has_no_overdue_checkpoint() -> None:
     assert CheckpointView("a", age=3601, interval=1800, finished=True).tone == "good"
     assert CheckpointView("a", age=3601, interval=1800).tone == "warn"

@@ -12,7 +12,7 @@ from tests.remediator.samples import OTHER, ROLLOUT, TRAINER, announced, make_al
 from trainwarden_exporter.checkpoints.damages import DamageKind
 from trainwarden_exporter.processes.announcements import AnnouncedWorker
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.runtime.responsibility import NOBODY, YOU
+from trainwarden_exporter.runtime.responsibility import NOBODY, OF_STANDSTILL, REMEDIATOR, YOU
 from trainwarden_exporter.webserver.runbooks import first_step
 from trainwarden_remediator.config.notifications import NotifySettings
 from trainwarden_remediator.holds.hold_file import Hold
@@ -259,3 +259,28 @@ def test_who_set_a_hold_acts_where_its_end_changes_something(
     known = (incident,) if remediation else ()
     (view,) = build_alert_views((alert,), known, len(known), held) or ()
     assert view.who == ("root, until the hold is lifted" if is_held else YOU)
+
+
+def test_what_a_run_that_stands_still_does_not_do_is_for_nobody() -> None:
+    """Alertmanager drops it only beside the critical alert of the stall."""
+    quiet: dict[str, Any] = {"severity": "warning", "remediation": "", "worker": ""}
+    stall = make_alert(alertname="TrainingStepStalled", fingerprint="1" * 16, **quiet)
+    overdue = make_alert(alertname="TrainingCheckpointOverdue", fingerprint="2" * 16, **quiet)
+    situation = Situation(stall.starts_at + 60, may_restart=[TRAINER], trainers=[TRAINER])
+    first, second = build_alert_views((overdue, stall), (), 0, situation) or ()
+    assert (first.alert.name, first.who) == (stall.name, REMEDIATOR)
+    assert (second.alert.name, second.who, second.handling) == (overdue.name, NOBODY, OF_STANDSTILL)
+    (alone,) = build_alert_views((overdue,), (), 0, situation) or ()
+    assert alone.who == YOU
+
+
+def test_what_somebody_acts_on_comes_before_what_is_over() -> None:
+    over = make_alert(alertname="TrainingWorkerRestartLoop", severity="critical", run="second")
+    slow: dict[str, Any] = {"severity": "warning", "remediation": ""}
+    rank = make_alert(alertname="TrainingRankSlow", fingerprint="2" * 16, **slow)
+    situation = Situation(over.starts_at + 60, is_stopped=lambda run, _: run == "second")
+    held = replace(situation, holds=[Hold(who="root", run="demo")])
+    gone = make_alert(alertname="TrainingWorkerGone", fingerprint="2" * 16, severity="warning")
+    for other, known in ((rank, situation), (gone, held)):
+        first, second = build_alert_views((over, other), (), 0, known) or ()
+        assert (first.alert, second.who) == (other, NOBODY)

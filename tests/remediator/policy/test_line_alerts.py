@@ -122,6 +122,11 @@ def test_the_line_of_a_run_that_was_started_since_or_has_finished_is_for_nobody(
     assert (view.who, view.handling) == (NOBODY, over)
 
 
+def replaced(state: str) -> Any:
+    """The trainer was started after the line, and has ended since."""
+    return announced(started_at=NOW - 50, state=state, exits=((7, 1, 1),), ended_at=NOW - 40)
+
+
 @pytest.mark.parametrize(
     "situation",
     [
@@ -131,6 +136,8 @@ def test_the_line_of_a_run_that_was_started_since_or_has_finished_is_for_nobody(
         {"actions": (restart(key=ROLLOUT),)},
         {"announced": announced(worker="rollout-0", state="failed", exits=((7, 1, 9),))},
         {"incidents": (replace(DECIDED, worker="rollout-0"),)},
+        {"announced": replaced("failed"), "mode": "observe"},
+        {"announced": replaced("stopped")},
     ],
 )
 def test_a_line_of_the_run_that_goes_on_stays_yours(situation: dict[str, Any]) -> None:
@@ -179,3 +186,10 @@ def test_a_line_that_keeps_its_alert_active_is_of_the_run_that_was_started() -> 
     for ago, who in ((599, NOBODY), (601, YOU)):
         (view,) = views(old, announced=announced(started_at=NOW - ago))
         assert view.who == who
+
+
+def test_a_line_before_a_restart_is_yours_while_the_fault_of_its_worker_is() -> None:
+    """Its restart helped for a moment: it is dead again, and waits for an operator."""
+    held = replace(DECIDED, last_decision="act hold", alert="TrainingWorkerRestartLoop")
+    (view,) = views(LINE, incidents=(held,), actions=(restart(),))
+    assert view.who == YOU

@@ -88,6 +88,6 @@ def test_the_first_sentence_counts_them_as_one_fault(reported: Story, count: int
     loop(reported)
     with open_journal(reported.path) as connection:
         incidents = read_incidents(connection, 0)
-    sentence = opening("no answer", incidents, "Tonight")
+    sentence = opening("no answer", incidents, "Tonight", 0.0)
     assert "Tonight, 1 fault" in sentence
     assert sentence.endswith("it is held.")

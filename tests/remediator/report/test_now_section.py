@@ -204,9 +204,21 @@ def test_what_to_do_about_a_nan_has_the_last_step_with_a_finite_loss(tmp_path: P
     alert = make_alert(
         alertname="TrainingNotFinite", severity="critical", worker="", remediation=""
     )
-    run = replace(TRAINS, finite_until={("trainer", "loss"): 39.0})
-    text = report(tmp_path, CurrentState(exporter(run), [alert]))
-    assert "not finite in the log, after step 39." in text.partition("## What to do")[2]
+    run = replace(TRAINS, finite_until={("trainer", "loss"): 39.0}, proved_checkpoint="/out/30.pt")
+    for proved, is_named in ((30.0, True), (40.0, False), (None, False)):
+        state = CurrentState(exporter(replace(run, proved_step=proved)), [alert])
+        todo = report(tmp_path, state).partition("## What to do")[2]
+        assert "a checkpoint no later than step 39, not from the newest" in todo
+        assert ("That is `/out/30.pt`." in todo) is is_named
+
+
+@pytest.mark.usefixtures("journal")
+def test_alerts_that_read_alike_are_listed_once(tmp_path: Path) -> None:
+    name = "TrainingPersonNotReached"
+    quiet: dict[str, Any] = {"severity": "warning", "remediation": "", "run": "", "worker": ""}
+    alerts = [make_alert(alertname=name, fingerprint=key * 16, **quiet) for key in "12"]
+    now = head(report(tmp_path, CurrentState(exporter(TRAINS), alerts)))
+    assert now.count(f"{name} (warning) on the host") == 1
 
 
 @pytest.mark.usefixtures("journal")

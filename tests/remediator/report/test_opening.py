@@ -34,20 +34,20 @@ def second(number: int, sentence: str) -> IncidentRecord:
 
 def test_a_night_is_what_the_run_trained_and_what_its_faults_cost() -> None:
     seen = exporter(demo=TRAINED)
-    assert opening(seen, (), DAY) == (
+    assert opening(seen, (), DAY, FAULT) == (
         "demo trained for 7 h 12 min of the 8 h that it was watched (90%). "
         "In the last 24 h, there was no incident."
     )
     faults = (healed(FAULT, 1800), replace(healed(FAULT + 1, 660, 2), starts_at=FAULT + 61))
-    assert opening(seen, faults, DAY).endswith("2 faults cost 41 min; both were healed.")
-    assert opening(seen, faults[:1], format_period(7 * 86400.0)).endswith(
+    assert opening(seen, faults, DAY, FAULT).endswith("2 faults cost 41 min; both were healed.")
+    assert opening(seen, faults[:1], format_period(7 * 86400.0), FAULT).endswith(
         "In the last 7 d, 1 fault cost 30 min; it was healed."
     )
 
 
 def test_a_pause_that_may_have_been_an_evaluation_is_reported() -> None:
     run = RunState(effective_seconds=664, counted_seconds=664, paused_seconds=241)
-    assert opening(exporter(demo=run), (), DAY).startswith(
+    assert opening(exporter(demo=run), (), DAY, FAULT).startswith(
         "demo trained for 11 min 4 s of the 11 min 4 s that it was watched (100%), 4 min 1 s of it"
         " without a step. In"
     )
@@ -58,41 +58,49 @@ def test_an_incident_in_follow_up_is_not_over() -> None:
     watched = Event(1, FAULT + 250, 1, None, "decision", "a", "demo", "trainer", facts)
     opened = replace(healed(FAULT, 1800), closed=None, resolved_at=None, closed_at=None)
     opened = replace(opened, events=(watched,))
-    one = opening(exporter(), (opened,), DAY)
+    one = opening(exporter(), (opened,), DAY, FAULT)
     assert one.endswith("1 fault cost 30 min; it is healed and still watched.")
     two = (opened, healed(FAULT + 9000, 60, 2))
-    assert opening(exporter(), two, DAY).endswith("1 is healed and still watched, 1 was healed.")
+    assert opening(exporter(), two, DAY, FAULT).endswith(
+        "1 is healed and still watched, 1 was healed."
+    )
 
 
 def test_the_step_of_a_fault_is_no_time_both_trained_and_lost() -> None:
     """The ledger has 30 s of the fault as training: the step cut short, and the next new one."""
     run = RunState(effective_seconds=330, counted_seconds=480, usual_step_seconds=20)
     fault = healed(FAULT, 180)
-    assert opening(exporter(demo=run), (fault,), DAY).startswith(
+    assert opening(exporter(demo=run), (fault,), DAY, FAULT).startswith(
         "demo trained for 5 min of the 8 min that it was watched (62%). In the last 24 h, 1 fault"
         " cost 3 min;"
     )
     # Nobody watched the run for a part of this fault: the sums have nothing in common.
     unwatched = replace(run, usual_step_seconds=1)
-    assert opening(exporter(demo=unwatched), (fault,), DAY).startswith("demo trained for 5 min 30")
+    assert opening(exporter(demo=unwatched), (fault,), DAY, FAULT).startswith(
+        "demo trained for 5 min 30"
+    )
 
 
 def test_incidents_of_one_interruption_are_one_fault() -> None:
     both = (healed(FAULT, 1800), healed(FAULT, 1800, 2))
-    assert opening(exporter(), both, DAY) == (
+    assert opening(exporter(), both, DAY, FAULT) == (
         "No run was watched. In the last 24 h, 1 fault cost 30 min; it was healed."
     )
 
 
 def test_a_run_without_a_step_was_watched() -> None:
     seen = exporter(young=replace(TRAINED, counted_seconds=None, effective_seconds=None))
-    assert opening(seen, (), DAY).startswith("No watched run has made a step. In the last 24 h")
+    assert opening(seen, (), DAY, FAULT).startswith(
+        "No watched run has made a step. In the last 24 h"
+    )
 
 
 def test_what_is_not_healed_comes_first_and_an_unknown_cost_is_no_cost() -> None:
-    assert opening(exporter(), (second(1, "gave_up"),), DAY).endswith("1 fault; it needs you.")
+    assert opening(exporter(), (second(1, "gave_up"),), DAY, FAULT).endswith(
+        "1 fault; it needs you."
+    )
     mixed = (healed(FAULT, 60), second(2, "gave_up"), second(3, "gave_up"))
-    assert opening("refused", mixed, DAY) == (
+    assert opening("refused", mixed, DAY, FAULT) == (
         "How much the runs trained is not known: the exporter does not answer. "
         "In the last 24 h, 3 faults; the known cost of 1 of them is 1 min; 2 need you, "
         "1 was healed."
@@ -101,6 +109,19 @@ def test_what_is_not_healed_comes_first_and_an_unknown_cost_is_no_cost() -> None
 
 def test_of_many_runs_the_first_are_named() -> None:
     seen = exporter(**dict.fromkeys(("a", "b", "c", "d"), TRAINED))
-    first = opening(seen, (), DAY).partition(". ")[0]
+    first = opening(seen, (), DAY, FAULT).partition(". ")[0]
     assert first.count("trained for") == 2
     assert first.endswith("; and 2 more")
+
+
+def test_a_standstill_that_lasts_is_no_training() -> None:
+    run = RunState(
+        effective_seconds=886, counted_seconds=886, last_step_at=FAULT - 286, usual_step_seconds=2
+    )
+    shown = "demo trained for 10 min of the 14 min 46 s that it was watched (68%). In the last 24 h"
+    assert opening(exporter(demo=run), (), DAY, FAULT).startswith(shown)
+    # Its time was counted as stalled already.
+    stalled = replace(run, effective_seconds=600, stall_limit=200)
+    assert opening(exporter(demo=stalled), (), DAY, FAULT).startswith(shown)
+    evaluates = replace(run, phase="evaluating")
+    assert "(100%)" in opening(exporter(demo=evaluates), (), DAY, FAULT)

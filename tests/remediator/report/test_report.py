@@ -276,6 +276,7 @@ def test_an_alert_that_fires_on_is_not_healed_with_another_of_its_outage(
     night = report_nights(reported.path, NOW - 3600, STYLE, now, CurrentState("refused", ()))
     assert f"- {total}" in night
     assert ("Incident 1, " in night) is (reason == "processes_differ")
+    assert f"- #{down.id} is a further alert of incident #{hung.id}." in night
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from trainwarden_exporter.processes.announcements import (
 )
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.run_config import RunConfig
+from trainwarden_exporter.runtime.formatting import shorten
 from trainwarden_exporter.runtime.responsibility import NOBODY, YOU
 from trainwarden_exporter.runtime.responsibility import REMEDIATOR as REMEDIATOR_ACTS
 from trainwarden_exporter.status_page import remediator_client
@@ -296,7 +297,7 @@ def test_the_headline_of_a_proved_hang_names_what_it_waits_for(tmp_path: Path) -
     ]
     for faults, cause in (
         ({WorkerKey("demo", ""): FaultFacts(chain, at=NOW + 10)}, f": {chain}"),
-        ({WorkerKey("demo", ""): FaultFacts(links, at=NOW + 10)}, f": {links[:MAX_SHOWN]}"),
+        ({WorkerKey("demo", ""): FaultFacts(links, at=NOW + 10)}, f": {shorten(links, MAX_SHOWN)}"),
         # After its restart it may hang elsewhere.
         ({WorkerKey("demo", ""): FaultFacts(chain, at=NOW - 10)}, ""),
         ({}, ""),
@@ -324,7 +325,8 @@ def test_a_run_that_an_operator_has_halted_is_left_alone(tmp_path: Path) -> None
         assert shown[name]["handling"] == f"the remediator leaves it alone: {prompt}"
     assert [shown[name]["first_step"] for name in names[:2]] == ["", ""]
     assert "leaves it alone" not in shown[names[2]]["handling"]
-    without = status_json(replace(work, halted={}), setup, now=NOW)["firing"]
+    alone = replace(work, halted={}, alerts=alerts[1:])
+    without = status_json(alone, setup, now=NOW)["firing"]
     assert all(one["first_step"] for one in without if one["alert"] == names[1])
 
 

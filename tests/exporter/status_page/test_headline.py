@@ -1,0 +1,117 @@
+"""The headline: who acts on it is who acts on that problem, and the most urgent comes first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from trainwarden_exporter.runtime.responsibility import (
+    NOBODY,
+    NOTHING_YET,
+    REMEDIATOR,
+    STALL,
+    STALL_CONSEQUENCES,
+    STALLED,
+    YOU,
+)
+from trainwarden_exporter.status_page.headline import Headline, summarize
+from trainwarden_exporter.status_page.problems import run_problems
+from trainwarden_exporter.status_page.remediator import first_steps, with_standstills
+from trainwarden_exporter.status_page.remediator_client import FiringAlert, RemediatorStatus
+from trainwarden_exporter.status_page.run_views import RunView
+from trainwarden_exporter.status_page.series import Tone
+
+HUNG = RunView(
+    "hang", phase="training", usual_seconds=2, step_age=1500, silence=1500, stall_limit=1800
+)
+OVERDUE = "TrainingCheckpointOverdue"
+UNHANDLED = "the remediator takes no action on it"
+
+
+def firing(alert: str, run: str, who: str, handling: str, tone: Tone = "warn") -> FiringAlert:
+    step = f"Step of {alert}." if who == YOU else ""
+    return FiringAlert(
+        alert=alert,
+        run=run,
+        worker="",
+        since=1.0,
+        tone=tone,
+        who_acts=who,
+        handling=handling,
+        first_step=step,
+    )
+
+
+def status(*alerts: FiringAlert) -> RemediatorStatus:
+    standing = with_standstills(
+        RemediatorStatus(
+            mode="act",
+            tone="warn",
+            verdict="",
+            open_alerts=0,
+            alerts=(),
+            actions=(),
+            firing=alerts,
+            may_restart=("hang/trainer",),
+        ),
+        {"hang"},
+    )
+    assert isinstance(standing, RemediatorStatus)
+    return standing
+
+
+def headline(*alerts: FiringAlert, run: RunView = HUNG) -> Headline:
+    return summarize(run_problems(run), [run], status(*alerts))
+
+
+def test_the_consequences_are_the_alerts_that_the_shipped_alertmanager_drops() -> None:
+    rules = yaml.safe_load(Path("rules/alertmanager.yml").read_text())["inhibit_rules"]
+    source = [f'alertname="{STALL}"', 'severity="critical"']
+    (own,) = (one for one in rules if one["source_matchers"] == source)
+    assert own["target_matchers"] == [own["target_matchers"][0]]
+    names = own["target_matchers"][0].removeprefix('alertname=~"').removesuffix('"')
+    assert frozenset(names.split("|")) == STALL_CONSEQUENCES
+
+
+def test_a_hang_is_not_yours_because_it_saves_no_checkpoint() -> None:
+    """Neither before an alert of the hang, nor beside it; nor is the disk the first thing."""
+    overdue = firing(OVERDUE, "hang", YOU, UNHANDLED)
+    early = headline(overdue)
+    assert early.sentence.startswith("hang has made no step for 25 min")
+    assert (early.who, early.how) == (NOBODY, NOTHING_YET)
+    assert first_steps(status(overdue)) == []
+    stall = firing(STALL, "hang", REMEDIATOR, STALLED)
+    assert headline(overdue, stall).who == REMEDIATOR
+    assert STALLED in headline(overdue, stall).how
+    halted = firing(STALL, "hang", YOU, "the remediator gave up on hang")
+    assert headline(overdue, halted).who == YOU
+
+
+def test_another_fault_of_a_run_that_stands_still_has_a_line_of_its_own() -> None:
+    stall = firing(STALL, "hang", REMEDIATOR, STALLED)
+    nan = firing("TrainingNotFinite", "hang", YOU, UNHANDLED, tone="bad")
+    found = headline(stall, nan)
+    assert found.sentence.startswith("TrainingNotFinite fires on hang")
+    assert [one.who for one in found.problems] == [YOU, REMEDIATOR]
+
+
+def test_what_nobody_needs_to_act_on_is_not_the_headline_beside_what_needs_somebody() -> None:
+    """However bad it is: an operator has stopped the one, and set a hold on the other."""
+    over = firing("TrainingWorkerRestartLoop", "oom", NOBODY, "an operator has stopped it", "bad")
+    held = firing("TrainingWorkerGone", "demo", "ann, until 5:00", "held")
+    for first in (held, firing("TrainingRankSlow", "demo", YOU, UNHANDLED)):
+        found = summarize((), (), status(over, first))
+        assert found.who == first.who_acts
+        assert [one.run for one in found.problems] == ["demo", "oom"]
+
+
+def test_of_equal_problems_the_first_is_that_of_the_remediators_page() -> None:
+    alerts = [firing("TrainingRankSlow", run, YOU, UNHANDLED) for run in ("b", "a")]
+    runs = [
+        RunView(name, phase="training", usual_seconds=2, step_age=100, silence=1)
+        for name in ("a", "b")
+    ]
+    problems = [problem for run in runs for problem in run_problems(run)]
+    assert [one.run for one in summarize(problems, runs, status(*alerts)).problems] == ["b", "a"]
+    assert [one.run for one in first_steps(status(*alerts))] == ["b", "a"]
