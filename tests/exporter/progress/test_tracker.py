@@ -621,3 +621,10 @@ class TestLinesFromBeforeAStart:
         self.read_again(night, "step", written, step="9")
         assert (night.tracker.step("grpo"), night.silence) == (10, 200)
         assert night.limit == 1800 + 200  # from the first look on
+
+    def test_are_counted_by_an_exporter_that_has_never_seen_the_run(self) -> None:
+        night = Night()
+        for step in ("0", "1", "2"):
+            self.read_again(night, "step", night.begin - 300, step=step)
+        assert (night.silence, night.course.steps[-1].reports) == (300, 3)
+        assert night.limit == 1800 + 300  # from the first look on

@@ -403,7 +403,7 @@ async def test_server_loading(box: Box) -> None:
     }
     async with staged(box) as stage:
         shown = await stage.shown(**loading, **waiting(120))
-        restarted = {"training_stall_restart_limit_seconds": {RUN: 2400.0}}
+        restarted: dict[str, Samples] = {"training_stall_restart_limit_seconds": {RUN: 2400}}
         limited = await stage.shown(**loading, **waiting(120), **restarted)
     assert shown.tone == "warn"
     assert shown.sentence == (
