@@ -22,10 +22,13 @@ class LineEvent:
     groups: Mapping[str, str]
     """Matches of the named groups of the pattern; without groups that took no part."""
     timestamp: float
-    """Time of the line if plausible, else the time of reading (Unix seconds)."""
+    """Time of the line if plausible, else the time of reading (Unix seconds); of a line that is
+    not fresh, at most the last write to its file."""
     fresh: bool = True
     """False for a line that existed before its file was followed: it shows a state, not a
     current event."""
+    is_bound: bool = False
+    """Whether its time is only the latest possible one, because it has none of its own."""
 
 
 Sink = Callable[[LineEvent], None]

@@ -206,7 +206,8 @@ class LogFollower:
             if self._retired:
                 return
             for line in lines:
-                timestamp = _line_time(file, chunk, line, read)[0]
+                timestamp, own = _line_time(file, chunk, line, read)
+                timestamp = min(timestamp, read if chunk.fresh else file.modified)
                 self._counters.record_values(line, timestamp)
                 events += (
                     LineEvent(
@@ -217,6 +218,7 @@ class LogFollower:
                         match.groups,
                         timestamp,
                         chunk.fresh,
+                        is_bound=own is None and not chunk.fresh,
                     )
                     for match in line.matches
                 )
@@ -279,11 +281,12 @@ class LogFollower:
             matches = self._counters.add(line, LineSource(origin, place), timestamp)
         elif own is not None:
             self._counters.record_uncounted(line, file.bookmark.origin, own)
-        self._counters.record_values(line, min(timestamp, latest))
-        spec = self.spec
+        timestamp, is_bound = min(timestamp, latest), own is None and not chunk.fresh
+        self._counters.record_values(line, timestamp)
+        log = self.spec.run, self.spec.name, self.spec.role
         for match in matches:
             name, groups = match.pattern.name, match.groups
-            yield LineEvent(spec.run, spec.name, spec.role, name, groups, timestamp, chunk.fresh)
+            yield LineEvent(*log, name, groups, timestamp, chunk.fresh, is_bound=is_bound)
 
     def _snapshot(self) -> LogSnapshot:
         listed = [file.status for file in self._files if file.is_listed and file.status is not None]

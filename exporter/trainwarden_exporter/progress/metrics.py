@@ -9,7 +9,12 @@ from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.progress.silence import is_stall_known
 from trainwarden_exporter.progress.specs import ProgressSpec
-from trainwarden_exporter.progress.stall_limits import pause_limit, restart_limit, stall_limit
+from trainwarden_exporter.progress.stall_limits import (
+    pause_limit,
+    restart_limit,
+    stall_limit,
+    unseen_limit,
+)
 from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.scrape.collector import MetricTable, Sample
 
@@ -108,7 +113,9 @@ def value_samples(
 
 def _samples(spec: ProgressSpec, state: RunProgress, movement: Movement) -> Iterator[Sample]:
     """Yields the samples of one run, without the label of the run."""
-    stall_known = is_stall_known(state, spec)
+    stall_known = is_stall_known(state, spec) or (
+        movement is Movement.STUCK and unseen_limit(state, spec.limits) is not None
+    )
     # A framework may log the start of an evaluation and still not write it into this log: Rich
     # draws no bar into a file.
     announced = spec.announces_evaluations and state.evaluations_seen

@@ -275,7 +275,7 @@ def _apply_repeat(state: RunProgress, event: StepReported, last: StepMark) -> Ru
     if event.step < last.step or not event.dated:
         return state
     if not last.dated:
-        mark = StepMark(event.step, event.timestamp, paused_seconds=last.paused_seconds)
+        mark = last._replace(timestamp=event.timestamp, dated=True)
         state = replace(state, steps=(*state.steps[:-1], mark))
     earlier = state.phase_began_at is not None and event.timestamp < state.phase_began_at
     if event.is_live and not earlier and not state.finished:
@@ -287,6 +287,8 @@ def _apply_repeat(state: RunProgress, event: StepReported, last: StepMark) -> Ru
 def _advance(state: RunProgress, event: StepReported, last: StepMark | None) -> RunProgress:
     timestamp = event.timestamp if last is None else max(event.timestamp, last.timestamp)
     mark = StepMark(event.step, timestamp, event.dated, state.paused_seconds)
+    if last is not None and not (last.dated or event.dated) and last.timestamp == timestamp:
+        mark = mark._replace(reports=last.reports + 1)
     if (
         last is not None
         and last.dated

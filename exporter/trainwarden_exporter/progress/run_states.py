@@ -22,6 +22,7 @@ from trainwarden_exporter.progress.continuation import (
 from trainwarden_exporter.progress.counts import resolve_count
 from trainwarden_exporter.progress.events import (
     Advanced,
+    Interrupted,
     PhaseBegan,
     PhaseEnded,
     ProgressEvent,
@@ -38,6 +39,7 @@ from trainwarden_exporter.progress.run_time_evidence import RunLook
 from trainwarden_exporter.progress.run_time_history import Part, RunTimes
 from trainwarden_exporter.progress.specs import TRAINER, ProgressSpec, is_fatal
 from trainwarden_exporter.progress.state import RunProgress
+from trainwarden_exporter.progress.step_timing import SAME_SIGN_SECONDS
 from trainwarden_exporter.progress.trainings import before_start
 from trainwarden_exporter.runtime.state_file import StateFile
 
@@ -87,6 +89,8 @@ class RunStates:
             for run, state in self._file.value.items()
             if run in specs
         }
+        self._known_until = {run: state.last_sign_at for run, state in self.states.items()}
+        """The last sign of progress that the exporter before has seen."""
         self.times = RunTimes(specs, state_folder, now, elapsed)
         for run, spec in specs.items():
             self.times.count_boot(spec, self.states.get(run, RunProgress()))
@@ -115,9 +119,16 @@ class RunStates:
             self._errors[event.run] = event.timestamp
             if is_fatal(pattern, event.role):
                 self._failures[event.run] = event.timestamp, pattern.name
-        dated = event.fresh or event.timestamp < self.watched_since - _OWN_TIME_SECONDS
+        own = not event.is_bound and event.timestamp < self.watched_since - _OWN_TIME_SECONDS
+        dated = event.fresh or own
+        known_until = self._known_until.get(event.run) or 0.0
+        again = not dated and event.timestamp <= known_until + SAME_SIGN_SECONDS
         for progress_event in events_from_line(event, pattern, dated=dated):
-            self.record_guess(event.run, progress_event)
+            # Nothing was written since: this line was read before. A step shows that by its number.
+            if not (again and isinstance(progress_event, Advanced | PhaseBegan | PhaseEnded)):
+                self.record_guess(event.run, progress_event)
+                if not dated:
+                    self.record(event.run, Interrupted(self._now()))  # nobody looked until now
 
     def record_beat(self, run: str, beat: Beat) -> None:
         began = self.states.get(run, RunProgress()).attempt.began

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainwarden_exporter.progress.beats import SOURCE as BEAT
 from trainwarden_exporter.progress.specs import ProgressSpec
-from trainwarden_exporter.progress.stall_limits import step_limit
+from trainwarden_exporter.progress.stall_limits import is_unseen, step_limit, unseen_limit
 from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.progress.tracker import ProgressTracker
 
@@ -36,9 +36,16 @@ def suspicious_silence(
     """Returns the last sign of progress (Unix seconds) if the silence is suspicious, or None.
 
     From SUSPICION of the limit of a step on, and at once after a line that ends a run, `failed_at`.
+    After steps that were made before anybody looked, at the latest after the least limit: a run
+    that hangs since then makes no step that shows its pace.
     """
     limit, last = step_limit(state, spec.limits), state.last_sign_at
-    if limit is None or last is None or not is_stall_known(state, spec):
+    if limit is None or last is None:
+        return None
+    wait = SUSPICION * limit
+    if state.steps and is_unseen(state):
+        wait = SUSPICION * (unseen_limit(state, spec.limits) or spec.limits.floor / SUSPICION)
+    elif not is_stall_known(state, spec):
         return None
     failed = failed_at is not None and failed_at > last
-    return last if failed or now - last > SUSPICION * limit else None
+    return last if failed or now - last > wait else None

@@ -43,17 +43,38 @@ def stall_limit(state: RunProgress, limits: StallLimits) -> float | None:
     time if that is longer; for a run without steps, the longest recent time between signs. Until a
     step of this attempt is observed and enough times are known, it is at least the limit of the
     first step, which covers loading, compilation and graph capture, and `factor` times the longest
-    silence that earlier attempts, the first signs or old checkpoints show to be usual.
+    silence that earlier attempts, the first signs or old checkpoints show to be usual. A silence
+    that began before anybody looked has its limit from the first look on.
     """
     if state.last_sign_at is None or state.finished:
         return None
+    unseen = max(0.0, state.interrupted_at - state.last_sign_at) if is_unseen(state) else 0.0
     if state.phase is not None and state.phase in limits.phases:
-        return limits.phases[state.phase]
+        return limits.phases[state.phase] + unseen
     longest = state.timing.longest_usual_silence
     if longest is None:
         longest = max(_longest_possible(state, limits), state.record_silence)
     limit = max(limits.floor, limits.factor * longest)
-    return max(limits.first_step, limit) if _usual(state, limits) is None else limit
+    return max(limits.first_step, limit) + unseen if _usual(state, limits) is None else limit
+
+
+def is_unseen(state: RunProgress) -> bool:
+    """Whether the last sign of progress was made before anybody looked, at a time not known."""
+    return state.last_sign is not None and not state.last_sign.dated
+
+
+def unseen_limit(state: RunProgress, limits: StallLimits) -> float | None:
+    """Returns the stall limit by the steps that were made before anybody looked, or None.
+
+    Only stacks may show a stall by it. Without a pace from before, the mean time counts, which
+    includes the start of the process and all evaluations.
+    """
+    if not is_unseen(state) or not state.steps:
+        return None
+    usual, last, began = state.timing.usual_silence, state.steps[-1], state.attempt.began
+    if usual is None and state.attempt.started:
+        usual = max(0.0, last.timestamp - began) / last.reports
+    return None if usual is None else max(limits.floor, limits.factor * usual)
 
 
 def step_limit(state: RunProgress, limits: StallLimits) -> float | None:
@@ -128,18 +149,15 @@ def restart_limit(
     `restart_floor`. Of processes that move it is at least the limit of an evaluation; of processes
     that are stuck the limit of a step, at least STUCK_SECONDS, in any phase: the log does not show
     the end of a save, and who is stuck neither saves nor evaluates. Infinite while no usual time is
-    known, of this attempt or an earlier one: a run that reports only its checkpoints or its trials
-    may be silent for hours.
+    known, of this attempt or an earlier one, unless it is stuck (see `unseen_limit`): a run that
+    reports only its checkpoints or its trials may be silent for hours.
     """
     limit, usual = pause_limit(state, limits), _usual(state, limits)
-    if (
-        limit is not None
-        and state.timing.usual_silence is None
-        and state.phase not in limits.phases
-    ):
-        return math.inf
     if limit is None:
         return None
+    shown = unseen_limit(state, limits) if movement is Movement.STUCK else None
+    if state.timing.usual_silence is None and state.phase not in limits.phases:
+        return math.inf if shown is None else max(shown, STUCK_SECONDS)
     announced = evaluations_announced and movement is not Movement.MOVING
     if usual is not None and not announced:
         usual = state.timing.typical or usual
@@ -147,7 +165,7 @@ def restart_limit(
         if movement is Movement.MOVING:
             limit = max(limit, limits.phases.get(Phase.EVALUATING, 0.0))
     if movement is Movement.STUCK:
-        limit = min(limit, max(step_limit(state, limits) or limit, STUCK_SECONDS))
+        limit = min(limit, max(shown or step_limit(state, limits) or limit, STUCK_SECONDS))
     return limit
 
 

@@ -39,9 +39,10 @@ steps, but a one-off event, such as a suspended machine, must not count forever.
 MAX_PAUSES = 8
 """Maximum number of pauses to keep, the longest ones."""
 
-MIN_REPORT_SECONDS = 2.0
+MIN_REPORT_SECONDS = 10.0
 REPORT_STEPS = 2.0
 """Seconds, and multiple of the time of a step, from which on a run reports several steps at once.
+On a busy host the steps of some seconds are read together.
 """
 
 SAME_SIGN_SECONDS = 1.0
@@ -56,6 +57,9 @@ class StepMark(NamedTuple):
     dated: bool = True
     paused_seconds: float = 0.0
     """Seconds spent in other phases until then."""
+    reports: int = 1
+    """Number of steps that were reported until then, of lines that were read together and have no
+    time of their own."""
 
 
 class ProgressSign(NamedTuple):

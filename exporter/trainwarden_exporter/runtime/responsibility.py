@@ -108,6 +108,15 @@ def as_sentence(who: str, handling: str) -> str:
 NOTHING_YET = "Nothing to do yet: an alert fires if it lasts."
 """What is done about a run that is late, and has not stalled."""
 
+
+def nothing_yet(limit: float | None) -> str:
+    """Returns that, with the seconds without a step after which an alert fires, if known."""
+    if limit is None:
+        return NOTHING_YET
+    lasts = f"it lasts for {format_duration(round(limit))}, or once its stacks show that it hangs"
+    return NOTHING_YET.replace("it lasts", lasts)
+
+
 LINE_SECONDS = {"TrainingTroubleLine": 600.0, "TrainingErrorStorm": 120.0}
 """Alerts of error lines: each is a sign of a fault, and the fault may have an alert of its own. The
 seconds are those after the last line for which it may stay active."""

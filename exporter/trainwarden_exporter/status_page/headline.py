@@ -10,7 +10,6 @@ from trainwarden_exporter.runtime.formatting import describe_finish, format_dura
 from trainwarden_exporter.runtime.responsibility import (
     LINE_SECONDS,
     NOBODY,
-    NOTHING_YET,
     OF_STANDSTILL,
     REMEDIATOR,
     STALL,
@@ -19,6 +18,7 @@ from trainwarden_exporter.runtime.responsibility import (
     as_sentence,
     before_alert,
     line_of_a_run_before,
+    nothing_yet,
     rank,
     stall_handling,
     urgency,
@@ -246,7 +246,7 @@ def _of_another(problem: Problem, remediator: RemediatorStatus) -> bool:
 def _before_an_alert(problem: Problem, remediator: RemediatorStatus) -> tuple[str, str]:
     due = problem.gone or problem.stalled or problem.over_limit
     if remediator.may_restart is None or not due:
-        return NOBODY, NOTHING_YET
+        return NOBODY, nothing_yet(problem.limit)
     if problem.stalled:
         able = problem.run in remediator.may_restart_stalled
         unknown = problem.run in remediator.without_checkpoints

@@ -10,8 +10,8 @@ from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.progress.silence import suspicious_silence
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.stall_limits import StallLimits
-from trainwarden_exporter.progress.state import RunProgress
-from trainwarden_exporter.progress.step_timing import ProgressSign, StepTiming
+from trainwarden_exporter.progress.state import Attempt, RunProgress
+from trainwarden_exporter.progress.step_timing import ProgressSign, StepMark, StepTiming
 
 SPEC = ProgressSpec("demo", limits=StallLimits(phases={Phase.SAVING: 1800}))
 TRAINING = RunProgress(
@@ -52,3 +52,25 @@ def test_a_phase_that_lasts_longer_than_two_steps_is_suspicious() -> None:
 )
 def test_a_run_that_cannot_be_stalled_is_not_suspicious(state: RunProgress) -> None:
     assert since(state, 1e6) is None
+
+
+UNSEEN = replace(
+    TRAINING,
+    attempt=Attempt(1, began=400, started=True),
+    steps=(StepMark(20, 1000, dated=False, reports=20),),
+    last_sign=ProgressSign(1000, dated=False),
+    timing=StepTiming(),
+    interrupted_at=1500,
+)
+"""Its twenty steps took half a minute each, and nobody looked."""
+
+
+def test_after_steps_that_nobody_saw_their_mean_time_counts() -> None:
+    assert (since(UNSEEN, 59), since(UNSEEN, 61)) == (None, 1000)
+    slow = replace(UNSEEN, attempt=Attempt(1, began=-19_000, started=True))
+    assert (since(slow, 1900), since(slow, 2100)) == (None, 1000)
+
+
+def test_where_no_start_is_known_a_minute_is_suspicious_after_them() -> None:
+    state = replace(UNSEEN, attempt=Attempt())
+    assert (since(state, 59), since(state, 61)) == (None, 1000)

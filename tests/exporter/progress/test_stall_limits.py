@@ -17,12 +17,13 @@ from trainwarden_exporter.progress.stall_limits import (
     silence_limits,
     stall_limit,
 )
-from trainwarden_exporter.progress.state import RunProgress
+from trainwarden_exporter.progress.state import Attempt, RunProgress
 from trainwarden_exporter.progress.step_timing import (
     MAX_PAUSE_AGE,
     MAX_PAUSES,
     Pause,
     ProgressSign,
+    StepMark,
     StepTiming,
 )
 
@@ -318,3 +319,46 @@ def test_a_run_that_moves_is_not_stalled_before_an_evaluation_would_be() -> None
         assert found.alone == 3600.0
         assert found.restarted is not None
         assert found.restarted < 3600.0
+
+
+UNSEEN = replace(
+    TRAINING,
+    attempt=Attempt(1, began=400, started=True),
+    steps=(StepMark(20, 1000, dated=False, reports=20),),
+    last_sign=ProgressSign(1000, dated=False),
+    timing=StepTiming(),
+    interrupted_at=1500,
+)
+"""Its twenty steps took half a minute each, and nobody looked until 500 s later."""
+
+
+@pytest.mark.parametrize(
+    ("timing", "movement", "limit"),
+    [
+        (StepTiming(), Movement.STUCK, 150),
+        (StepTiming(), Movement.UNKNOWN, math.inf),
+        (StepTiming(), Movement.MOVING, math.inf),
+        (TRAINING.timing, Movement.STUCK, 150),
+        (TRAINING.timing, Movement.UNKNOWN, 2300),
+        (StepTiming((2.0,) * 3, (2.0,) * 3), Movement.STUCK, 120),
+    ],
+)
+def test_only_a_proof_shortens_the_limit_after_steps_that_nobody_saw(
+    timing: StepTiming, movement: Movement, limit: float
+) -> None:
+    """Without one, the half hour begins with the first look."""
+    state = replace(UNSEEN, timing=timing)
+    assert stall_limit(state, LIMITS) == 2300
+    found = restart_limit(state, LIMITS, evaluations_announced=False, movement=movement)
+    assert found == limit
+
+
+def test_steps_that_nobody_saw_shorten_nothing_where_no_start_is_known() -> None:
+    state = replace(UNSEEN, attempt=Attempt())
+    found = restart_limit(state, LIMITS, evaluations_announced=False, movement=Movement.STUCK)
+    assert found == math.inf
+
+
+def test_a_phase_that_began_before_anybody_looked_has_its_limit_from_the_first_look() -> None:
+    assert stall_limit(replace(UNSEEN, phase=Phase.SAVING), LIMITS) == 2300
+    assert stall_limit(replace(TRAINING, phase=Phase.SAVING), LIMITS) == 1800

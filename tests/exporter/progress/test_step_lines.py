@@ -149,14 +149,18 @@ def test_steps_of_an_epoch_with_a_total_add_up() -> None:
 
 
 def test_a_run_that_prints_in_bursts_reports_as_often_as_it_prints() -> None:
-    bursts, each, whole = Run(), Run(), Run()
+    bursts, each, whole, polled = Run(), Run(), Run(), Run()
     for epoch in range(6):
         bursts.prints(f"step {epoch * 100 + 100} loss 0.5", seconds=11)
         whole.prints(f"step {epoch + 1} loss 0.5", seconds=11)
+        # each step; an exporter on a busy host reads three together
+        polled.prints(f"step {epoch * 3 + 3} loss 0.5", seconds=2.1)
         for step in range(10):
             each.prints(f"step {epoch * 10 + step + 1} loss 0.5", seconds=0.5)
-    found = [run.tracker.state("grpo").timing.report_seconds for run in (bursts, each, whole)]
-    assert found == [11, None, None]
+    found = [
+        run.tracker.state("grpo").timing.report_seconds for run in (bursts, each, whole, polled)
+    ]
+    assert found == [11, None, None, None]
     watch = bursts.tracker.watch("grpo")
     assert (watch.since(), watch.report_seconds()) == (START, 11)
 

@@ -583,3 +583,48 @@ def test_what_the_run_has_shown_outlives_a_restart_of_it(night: Night) -> None:
     assert night.patience == night.limit == 1800
     night.make_steps(13, 15)
     assert (night.limit, night.patience) == (100, 800)
+
+
+class TestLinesFromBeforeAStart:
+    """Read again by the next exporter, with the last write to their file as their latest time."""
+
+    @pytest.fixture
+    def night(self, tmp_path: Path) -> Night:
+        night = Night(folder=tmp_path)
+        night.line("saving")
+        night.make_steps(1, 5)
+        night.line("step", 6)
+        night.tracker.save()
+        return night
+
+    def read_again(self, night: Night, pattern: str, written: float, **groups: str) -> None:
+        night.tracker.record_line(
+            LineEvent(
+                "grpo", "trainer", "trainer", pattern, groups, written, fresh=False, is_bound=True
+            )
+        )
+
+    def test_change_nothing_if_nothing_was_written_since(self, night: Night) -> None:
+        before, written = night.course, night.clock.now
+        night.clock.now += 300
+        night.tracker = night.start()
+        self.read_again(night, "saving", written)
+        self.read_again(night, "step", written, step="6")
+        after = night.course
+        assert (after.phase, after.last_sign) == (Phase.TRAINING, before.last_sign)
+        assert (after.last_sign_at, night.limit) == (written, 100)
+
+    def test_are_new_at_the_last_write_if_there_was_one(self, night: Night) -> None:
+        written = night.clock.now + 100
+        night.clock.now += 300
+        night.tracker = night.start()
+        self.read_again(night, "step", written, step="9")
+        assert (night.tracker.step("grpo"), night.silence) == (10, 200)
+        assert night.limit == 1800 + 200  # from the first look on
+
+    def test_are_counted_by_an_exporter_that_has_never_seen_the_run(self) -> None:
+        night = Night()
+        for step in ("0", "1", "2"):
+            self.read_again(night, "step", night.begin - 300, step=step)
+        assert (night.silence, night.course.steps[-1].reports) == (300, 3)
+        assert night.limit == 1800 + 300  # from the first look on

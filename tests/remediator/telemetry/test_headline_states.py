@@ -403,12 +403,18 @@ async def test_server_loading(box: Box) -> None:
     }
     async with staged(box) as stage:
         shown = await stage.shown(**loading, **waiting(120))
+        restarted: dict[str, Samples] = {"training_stall_restart_limit_seconds": {RUN: 2400}}
+        limited = await stage.shown(**loading, **waiting(120), **restarted)
     assert shown.tone == "warn"
     assert shown.sentence == (
         "demo has made no step for 2 min (usually 1 s), though it saved 17 s ago: "
         "it waits for its inference server server, which is starting."
     )
     assert (shown.who, shown.how) == (NOBODY, "Nothing to do yet: an alert fires if it lasts.")
+    assert limited.how == (
+        "Nothing to do yet: an alert fires if it lasts for 40 min, or once its stacks show that it "
+        "hangs."
+    )
 
 
 async def test_server_busy(box: Box) -> None:
