@@ -102,6 +102,8 @@ async def test_between_two_loops_nothing_says_that_nobody_is_needed(
         decide(journal, HOLD, **LOOP, starts_at=clock.now())
         await clock.advance(10)
     assert post.titles() == [NEEDED, NEEDED]
+    what = post.sent[0][1]["items"][0]["what"]
+    assert what.endswith("about ten minutes after the last start; then it tries again")
 
 
 def overtaken(
