@@ -26,7 +26,7 @@ from trainwarden_remediator.journal.rows import (
 )
 from trainwarden_remediator.model import BLOCKED_SECONDS, BLOCKING, RESTART_LOOP, Decision, Verdict
 from trainwarden_remediator.notify.held_back import ACTED_AGAIN, held_back
-from trainwarden_remediator.notify.incident_facts import read_attempts, read_fault
+from trainwarden_remediator.notify.incident_facts import read_attempts, read_fault, read_healed
 from trainwarden_remediator.notify.messages import (
     Notification,
     deduplication_key,
@@ -199,7 +199,9 @@ class Outbox:
                 notification_event=row["occasion"],
                 event=event,
                 attempts=read_attempts(self._file.read, event),
-                fault=faults.get(event.incident or 0, FaultFacts()),
+                fault=read_healed(self._file.read, event)
+                if event.facts.get("outcome") == "healed"
+                else faults.get(event.incident or 0, FaultFacts()),
                 alert_started_at=row["started"],
                 still_true=bool(row["still_true"]),
                 approved=bool(row["approved"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,25 @@ async def test_between_two_loops_nothing_says_that_nobody_is_needed(
     assert post.titles() == [NEEDED, NEEDED]
     what = post.sent[0][1]["items"][0]["what"]
     assert what.endswith("about ten minutes after the last start; then it tries again")
+
+
+async def test_what_was_healed_is_named(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post, error = FakePost(), "torch.OutOfMemoryError: CUDA out of memory."
+    worker = {"processes": 0, "expected": 1, "last_exit_at": clock.now(), "last_exit_code": 1}
+    logs = [{"path": "/r.log", "lines": ["step 70", "Traceback (most recent call last):", error]}]
+    content = {"seen": {"workers": {"demo/rollout-0": worker}}, "logs": logs}
+    async with calling(journal, post, receivers()):
+        number = restart(journal, clock)
+        incident = journal.open_incidents()[-1].id
+        journal.keep_evidence(incident, number, "act", json.dumps(content))
+        journal.record_outcome(number, "healed", seconds=8.5)
+        journal.keep_evidence(incident, None, "end", "{}")
+        await clock.advance(10)
+    item = post.sent[0][1]["items"][0]
+    assert item["cause"] == "demo/rollout-0 ended with exit status 1"
+    assert (item["last_error"], item["log"]) == (error, "/r.log")
 
 
 def overtaken(
