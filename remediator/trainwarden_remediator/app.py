@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -28,10 +28,11 @@ from trainwarden_remediator.engine.control_loop import ControlLoop
 from trainwarden_remediator.engine.failsafe import Failsafe
 from trainwarden_remediator.engine.unhandled_alerts import UnhandledAlerts
 from trainwarden_remediator.evidence.collector import EvidenceCollector
-from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.holds.hold_file import Hold, read_holds
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.notify.advice import advice
+from trainwarden_remediator.notify.held_back import is_fresh, is_overtaken
 from trainwarden_remediator.notify.http import HttpSender
 from trainwarden_remediator.notify.messages import Notification
 from trainwarden_remediator.notify.notifier import Notifier
@@ -142,6 +143,7 @@ class Remediator:
                 mode=config.mode,
                 holds=self._holds,
                 advise=self._advise,
+                is_overtaken=self._is_overtaken,
             )
             self._resources = opened.pop_all()
         return self
@@ -210,6 +212,13 @@ class Remediator:
     def _advise(self, notification: Notification) -> str:
         since = self.clock.now() - self.setup.config.alert_stale_after
         return advice(notification, self.setup, self.journal.past_actions(since))
+
+    async def _is_overtaken(self, notification: Notification) -> bool:
+        event, exporter = notification.event, None
+        if not is_fresh(event, self.clock.now()):
+            with suppress(ObservationError):
+                exporter = await self._observer().observe()
+        return is_overtaken(event, exporter, self.setup, self.clock.now())
 
     def _breaker_figures(self) -> BreakerFigures:
         config = self.setup.config

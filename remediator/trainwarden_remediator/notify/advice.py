@@ -75,7 +75,7 @@ def _of_loop(
             f" at most: {_stop(key, setup)} ends that."
         )
     elif not announced.has_ended and "`trainwarden stop " not in text:
-        yield f"It goes on until then: {_stop(key, setup)} ends it."
+        yield f"It still runs: {_stop(key, setup)} ends it."
 
 
 def _stop(key: WorkerKey, setup: Setup) -> str:

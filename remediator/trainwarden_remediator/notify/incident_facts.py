@@ -11,6 +11,7 @@ from trainwarden_remediator.journal.evidence_text import (
     FaultFacts,
     fault_facts,
     parse_evidence,
+    process_ends,
     proved_wait,
 )
 from trainwarden_remediator.journal.rows import OF_OUTAGE, Event
@@ -64,6 +65,20 @@ def read_fault(read: Read, incident: int) -> FaultFacts:
         return FaultFacts()
     fault = fault_facts(parse_evidence(newest[0]["content"]))
     return fault if fault.cause else replace(fault, cause=_earlier_wait(read, incident))
+
+
+def read_healed(read: Read, event: Event) -> FaultFacts:
+    """Returns what the evidence from before an action shows of the fault that it has healed.
+
+    No line of a log without the end of a process: it may be an old one.
+    """
+    rows = read(
+        "SELECT content FROM evidence WHERE action = ? ORDER BY id LIMIT 1", (event.action,)
+    )
+    content = parse_evidence(rows[0]["content"]) if rows else {}
+    fault = fault_facts(content)
+    error = fault.error if process_ends(content) else ""
+    return FaultFacts(cause=fault.cause, error=error, log=fault.log if error else "")
 
 
 def _earlier_wait(read: Read, incident: int) -> str:

@@ -70,6 +70,8 @@ ABOUT_DISK = "TrainingDisk"
 
 _HELD = "the remediator restarts nothing there until this alert ends"
 
+_LOOP_HELD = f"{_HELD}, about ten minutes after the last start; then it tries again"
+
 _COMMAND = re.compile(r": `[^`]+`")
 
 ENDED_TITLE = "a command has failed and nobody starts it again, operator needed"
@@ -237,8 +239,9 @@ def _briefly(notifications: Sequence[Notification]) -> tuple[str, ...]:
 
 def build_trial_message(*, instance: str) -> Message:
     """Builds the message of `notify-test`: urgent, so that a phone rings."""
-    item = MessageItem("no action required", {"Sent by": "trainwarden notify-test"})
-    return Message("test notification", [item], urgent=True, instance=one_line(instance))
+    title = "test of an urgent notification, nobody needs to act"
+    item = MessageItem(title, {"Sent by": "trainwarden notify-test"})
+    return Message(title, [item], urgent=True, instance=one_line(instance))
 
 
 def without_values(full: Message) -> Message:
@@ -291,7 +294,8 @@ def _what(event: Event) -> str:
     if event.kind != "decision":
         return event_text.describe(event)
     reason, detail = str(event.facts.get("reason")), str(event.facts.get("detail") or "")
-    described = _HELD if reason == "hold" else event_text.describe_reason(reason, detail)
+    held = _LOOP_HELD if event.alert == RESTART_LOOP else _HELD
+    described = held if reason == "hold" else event_text.describe_reason(reason, detail)
     return f"{event.alert}: {described}"
 
 

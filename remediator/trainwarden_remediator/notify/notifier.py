@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 import aiohttp
@@ -41,6 +41,13 @@ MAX_BACKOFF_SECONDS = 300.0
 Advise = Callable[[Notification], str]
 """Returns what an operator does about what a notification reports, or ""."""
 
+IsOvertaken = Callable[[Notification], Awaitable[bool]]
+"""Returns whether a report of a healing is not true any more."""
+
+
+async def _holds_good(_: Notification) -> bool:
+    return False
+
 
 @dataclass(slots=True)
 class _ReceiverState:
@@ -67,12 +74,14 @@ class Notifier:
         mode: str,
         holds: Callable[[], Sequence[Hold]] = tuple,
         advise: Advise = lambda _: "",
+        is_overtaken: IsOvertaken = _holds_good,
     ) -> None:
         """`holds` returns the holds in force; both it and `advise` block."""
         self._notify = notify
         self._mode = mode
         self._holds = holds
         self._advise = advise
+        self._is_overtaken = is_overtaken
         self._outbox = outbox
         self._sender = sender
         self._clock = clock
@@ -126,7 +135,9 @@ class Notifier:
 
     async def _attempt_delivery(self, receiver: Receiver, state: _ReceiverState) -> None:
         await self._record_delivered(state)
-        notifications = await asyncio.to_thread(self._outbox.pending, receiver.name)
+        notifications = await self._true_ones(
+            await asyncio.to_thread(self._outbox.pending, receiver.name)
+        )
         if not notifications:
             return
         message = build_message(
@@ -157,6 +168,17 @@ class Notifier:
         facts = {"receiver": receiver.name, "notifications": len(notifications)}
         log.info("notification sent", extra=facts)
         await self._record_delivered(state)
+
+    async def _true_ones(self, pending: Sequence[Notification]) -> tuple[Notification, ...]:
+        """Returns what is to be sent; what was healed and has failed again since is not."""
+        false = [
+            one
+            for one in pending
+            if one.notification_event == "healed" and await self._is_overtaken(one)
+        ]
+        if false:
+            await asyncio.to_thread(self._outbox.settle, false, "nobody")
+        return tuple(one for one in pending if one not in false)
 
     def _with_advice(self, notifications: Sequence[Notification]) -> Sequence[Notification]:
         return [

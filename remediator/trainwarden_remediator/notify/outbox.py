@@ -24,14 +24,9 @@ from trainwarden_remediator.journal.rows import (
     increment_counter,
     write_event,
 )
-from trainwarden_remediator.model import (
-    BLOCKED_SECONDS,
-    BLOCKING,
-    NEEDS_OPERATOR,
-    Decision,
-    Verdict,
-)
-from trainwarden_remediator.notify.incident_facts import read_attempts, read_fault
+from trainwarden_remediator.model import BLOCKED_SECONDS, BLOCKING, RESTART_LOOP, Decision, Verdict
+from trainwarden_remediator.notify.held_back import ACTED_AGAIN, held_back
+from trainwarden_remediator.notify.incident_facts import read_attempts, read_fault, read_healed
 from trainwarden_remediator.notify.messages import (
     Notification,
     deduplication_key,
@@ -64,36 +59,20 @@ _STATE = (
 """Whether a notification's own alert still fires and is as it reports, whether an operator approved
 its action, and the step of the run at that action."""
 
+LOOP_PAUSE_SECONDS = 60.0
+"""After such a pause a restart loop is another one, and not the same that comes and goes."""
+
+_ENDED = (
+    "SELECT coalesce(max(resolved_at), 0) FROM incident WHERE run = ? AND worker = ? AND alert = ?"
+)
+"""Selects when an alert of a worker last ended."""
+
 _WITH_EVIDENCE = json.dumps(["gave_up", "held_by_alert"])
 """The calls that say what the evidence of their incident shows."""
 
-_CALLING = json.dumps(
-    [
-        Decision(Verdict.ACT, "hold").text,
-        *(Decision(Verdict.REFUSE, reason).text for reason in sorted(NEEDS_OPERATOR)),
-    ]
-)
-"""The last decisions of alerts that wait for an operator."""
-
-_CONTRADICTED = (
-    "SELECT notice.id FROM notice JOIN event ON event.id = notice.event"
-    " JOIN incident AS own ON own.id = event.incident"
-    " WHERE settled IS NULL AND occasion = 'healed' AND EXISTS (SELECT 1 FROM incident AS other"
-    " WHERE other.closed IS NULL AND other.resolved_at IS NULL"
-    " AND other.last_decision IN (SELECT value FROM json_each(?))"
-    " AND (coalesce(other.part_of, other.id) = coalesce(own.part_of, own.id)"
-    " OR (own.worker != '' AND (other.run, other.worker) = (own.run, own.worker))))"
-    " AND NOT EXISTS (SELECT 1 FROM notice AS call JOIN event AS line ON line.id = call.event"
-    " JOIN incident AS about ON about.id = line.incident WHERE call.settled IS NULL"
-    " AND call.receiver = notice.receiver AND call.occasion IN (SELECT value FROM json_each(?))"
-    " AND coalesce(about.part_of, about.id) = coalesce(own.part_of, own.id))"
-)
-"""Selects the healings of what has another alert that waits for an operator; not where its call
-goes into the same message."""
-
 DeliveryResult = Literal["sent", "dropped", "nobody"]
-"""The result of a notification; `nobody`: its receiver was removed from the configuration, or an
-operator is needed, and it says that nobody needs to act."""
+"""The result of a notification; `nobody`: its receiver was removed from the configuration, or it
+says that nobody needs to act, which is not true any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,22 +159,22 @@ class Outbox:
             "SELECT id FROM notice WHERE settled IS NULL AND at < ?",
             (self._clock() - notify.delivery_timeout,),
         )
-        if without_receiver or late:
-            contradicted = self._contradicted()
+        overtaken = self._file.read(ACTED_AGAIN)
+        if without_receiver or late or overtaken:
+            held = self._held_back()
+            nobodys = {row["id"] for row in (*without_receiver, *overtaken)}
+            nobodys |= {row["id"] for row in late if row["id"] in held}
             with self._file.transaction() as db:
-                self._settle(db, [row["id"] for row in without_receiver], "nobody")
-                for row in late:
-                    self._settle(
-                        db, [row["id"]], "nobody" if row["id"] in contradicted else "dropped"
-                    )
+                self._settle(db, sorted(nobodys), "nobody")
+                self._settle(db, [row["id"] for row in late], "dropped")
 
     def pending(self, receiver: str) -> tuple[Notification, ...]:
         """Returns the pending notifications of a receiver, oldest first.
 
         A call waits for the evidence of its incident, and what has healed of it for the call. A
-        healing waits while another alert of the same fault needs an operator.
+        healing is held back while another alert of the same fault needs an operator.
         """
-        contradicted = self._contradicted()
+        held = self._held_back()
         evident = self._clock() - EVIDENCE_SECONDS
         rows = self._file.read(
             # Only constants are formatted into the query.
@@ -217,7 +196,7 @@ class Outbox:
             " AND line.incident IN (incident.id, part_of))) ORDER BY notice.id",
             (receiver, _WITH_EVIDENCE, evident, evident, _WITH_EVIDENCE),
         )
-        rows = [row for row in rows if row["number"] not in contradicted]
+        rows = [row for row in rows if row["number"] not in held]
         events = [as_event(row) for row in rows]
         urgent = {row["incident"] for row in rows if row["occasion"] in URGENT} - {None}
         faults = {incident: read_fault(self._file.read, incident) for incident in urgent}
@@ -228,7 +207,9 @@ class Outbox:
                 notification_event=row["occasion"],
                 event=event,
                 attempts=read_attempts(self._file.read, event),
-                fault=faults.get(event.incident or 0, FaultFacts()),
+                fault=read_healed(self._file.read, event)
+                if event.facts.get("outcome") == "healed"
+                else faults.get(event.incident or 0, FaultFacts()),
                 alert_started_at=row["started"],
                 still_true=bool(row["still_true"]),
                 approved=bool(row["approved"]),
@@ -237,9 +218,8 @@ class Outbox:
             for row, event in zip(rows, events, strict=True)
         )
 
-    def _contradicted(self) -> set[int]:
-        rows = self._file.read(_CONTRADICTED, (_CALLING, json.dumps(URGENT)))
-        return {row["id"] for row in rows}
+    def _held_back(self) -> set[int]:
+        return held_back(self._file.read, self._clock())
 
     def settle(self, notifications: Collection[Notification], result: DeliveryResult) -> None:
         """Records the result of notifications; they leave the queue."""
@@ -254,10 +234,15 @@ class Outbox:
             increment_counter(db, "notifications", [receiver, "failed"])
 
     def queue_states(self, receivers: Sequence[Receiver]) -> Mapping[str, QueueState | None]:
-        """Returns the queue state of each receiver; None for an empty queue."""
+        """Returns the queue state of each receiver; None for an empty queue.
+
+        What is held back does not wait for its receiver.
+        """
         rows = self._file.read(
             "SELECT receiver, count(*) AS waiting, min(at) AS since FROM notice"
-            " WHERE settled IS NULL GROUP BY receiver"
+            " WHERE settled IS NULL AND id NOT IN (SELECT value FROM json_each(?))"
+            " GROUP BY receiver",
+            (json.dumps(sorted(self._held_back())),),
         )
         found = {row["receiver"]: QueueState(row["waiting"], row["since"]) for row in rows}
         return {receiver.name: found.get(receiver.name) for receiver in receivers}
@@ -278,6 +263,11 @@ class Outbox:
         opposite = _OPPOSITES.get(event.kind)
         named = event.id, opposite, event.alert, event.run, event.worker
         reset_at = db.execute(reset, named).fetchone()[0]
+        if event.alert == RESTART_LOOP:  # the restarts went on after the last loop
+            worker = (event.run, event.worker, event.alert)
+            ended_at = db.execute(_ENDED, worker).fetchone()[0]
+            if event.at - ended_at >= LOOP_PAUSE_SECONDS:
+                reset_at = max(reset_at, ended_at)
         begun = notification_event
         for receiver in notify.receivers:
             # A receiver that only wants what has healed gets each of them.

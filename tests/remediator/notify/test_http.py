@@ -75,7 +75,7 @@ async def test_a_message_of_each_kind_arrives(chat: Chat, kind: ReceiverKind) ->
     await post(receiver(kind=kind, url=chat.url))
     ((method, headers, body),) = chat.taken
     assert method == "POST"
-    assert b"test notification" in body
+    assert b"test of an urgent notification" in body
     assert ("application/json" in headers["Content-Type"]) == (kind != "ntfy")
 
 
@@ -208,7 +208,7 @@ async def test_a_trial_reaches_each_receiver_and_says_which_it_does_not(
     assert found["good"] == ""
     assert found["bad"] == "unreachable: connection refused"
     ((_, _, body),) = chat.taken
-    assert json.loads(body)["title"] == "test notification"
+    assert json.loads(body)["title"].startswith("test of an urgent notification")
 
 
 def test_notify_test_fails_when_a_message_was_not_sent(tmp_path: Path, capsys: Captured) -> None:

@@ -37,6 +37,7 @@ from trainwarden_remediator.notify.notifier import (
 )
 from trainwarden_remediator.notify.outbox import EVIDENCE_SECONDS, Outbox
 from trainwarden_remediator.notify.waiting import describe_waiting
+from trainwarden_remediator.policy.failing_starts import LOOP_SECONDS
 
 GAVE_UP = Decision(Verdict.REFUSE, "ladder_exhausted")
 HOLD = Decision(Verdict.ACT, "hold")
@@ -928,6 +929,8 @@ async def test_nobody_reads_healed_while_the_operator_is_needed_for_the_same_wor
         assert post.titles() == [needed]
         journal.record_alerts([make_alert(firing=False, **loop)])
         await clock.advance(60)
+        assert post.titles() == [needed]  # the next loop may have begun
+        await clock.advance(LOOP_SECONDS)
     assert post.titles() == ([needed] if pause < EVIDENCE_SECONDS else [needed, "healed"])
     assert "dropped" not in results(journal)
 
