@@ -34,7 +34,7 @@ from trainwarden_remediator.evidence.sources import read_log_facts
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.event_text import describe_reason, printable
 from trainwarden_remediator.journal.journal import Journal
-from trainwarden_remediator.model import BLOCKED_SECONDS, Decision, Incident, Verdict
+from trainwarden_remediator.model import BLOCKED_SECONDS, NOT_FINITE, Decision, Incident, Verdict
 from trainwarden_remediator.observation.active_alerts import Fetch
 from trainwarden_remediator.observation.model import ExporterState, RunState, WorkerState
 from trainwarden_remediator.observation.snapshot import Observer
@@ -70,7 +70,6 @@ NOTIFIED_OTHERWISE = frozenset(
 MAX_DETAIL_LENGTH = 400
 """Characters of a description in a message."""
 
-NOT_FINITE = "TrainingNotFinite"
 MEMORY_OVER_LIMIT = "TrainingWorkerMemoryOverLimit"
 
 MAX_RECEIVERS = 16
@@ -334,9 +333,11 @@ def _not_finite_detail(run: RunState, alert: Alert) -> str:
     log, name = (alert.labels.get(label, "") for label in ("log", "name"))
     if (step := run.finite_until.get((log, name))) is None:
         return ""
+    is_sound = run.proved_step is not None and run.proved_step <= step
+    sound = f", as {run.proved_checkpoint}" if is_sound and run.proved_checkpoint else ""
     return (
         f"{name} is NaN or infinite (log {log}), and was finite until step {step:.0f}: stop the"
-        f" run, and go back to a checkpoint of step {step:.0f} or earlier; `trainwarden"
+        f" run, and go back to a checkpoint of step {step:.0f} or earlier{sound}; `trainwarden"
         f" checkpoints {alert.run}` lists them"
     )
 

@@ -11,6 +11,7 @@ from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.restart_methods.run import start_in
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.model import (
+    NOT_FINITE,
     RESTART_LOOP,
     WITHOUT_CHECKPOINT,
     WORKER_GONE,
@@ -40,7 +41,10 @@ def advice(notification: Notification, setup: Setup, actions: Sequence[PastActio
     needs_folder = f"refuse {event.facts.get('reason')}" == WITHOUT_CHECKPOINT
     if needs_folder or event.kind == "unhandled":
         lacks_folder = needs_folder and key.run in setup.without_checkpoints
-        return manual_restart(key, setup.announced, lacks_folder=lacks_folder)
+        not_finite = event.alert == NOT_FINITE
+        return manual_restart(
+            key, setup.announced, lacks_folder=lacks_folder, not_finite=not_finite
+        )
     gone = event.alert == WORKER_GONE
     killed = gone and announced is not None and not announced.has_ended
     if killed and start_in(str(event.facts.get("detail")))[0]:

@@ -8,6 +8,11 @@ from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import as_typed, stop_command
 
+_WITHOUT_NAN = (
+    "Move the checkpoints from after that step to another folder, as most scripts go on from the"
+    " newest one, and mend the cause"
+)
+
 
 def announced_key(key: WorkerKey, trainers: Collection[WorkerKey]) -> WorkerKey:
     """Returns the worker, and of an alert about a whole run its trainer, if it has one."""
@@ -15,10 +20,13 @@ def announced_key(key: WorkerKey, trainers: Collection[WorkerKey]) -> WorkerKey:
     return own[0] if not key.worker and len(own) == 1 else key
 
 
-def manual_restart(key: WorkerKey, announced: AnnouncedRuns, *, lacks_folder: bool) -> str:
+def manual_restart(
+    key: WorkerKey, announced: AnnouncedRuns, *, lacks_folder: bool, not_finite: bool = False
+) -> str:
     """Returns what ends a command, and what starts it again; "" if it is not announced.
 
     `lacks_folder`: it is to be started with a folder of checkpoints, which it has not named.
+    `not_finite`: its newest checkpoints have the values that are NaN or infinite.
     """
     if (found := announced.workers.get(key)) is None:
         return ""
@@ -29,4 +37,5 @@ def manual_restart(key: WorkerKey, announced: AnnouncedRuns, *, lacks_folder: bo
     with_folder = " with `--checkpoints FOLDER` added" * lacks_folder
     stop = f"`{stop_command(key, announced.workers)}` ends it. "
     begins = "" if found.announcement.has_ended else stop
-    return f"{begins}Mend the cause, then start it again{with_folder}{typed}."
+    mend = _WITHOUT_NAN if not_finite else "Mend the cause"
+    return f"{begins}{mend}, then start it again{with_folder}{typed}."

@@ -227,11 +227,18 @@ NAN = {
 }
 
 
-async def test_the_step_until_which_a_loss_was_finite_is_that_of_the_log(start: Start) -> None:
+@pytest.mark.parametrize("proved", [25.0, 30.0])
+async def test_the_step_until_which_a_loss_was_finite_is_that_of_the_log(
+    start: Start, proved: float
+) -> None:
     """The alert knows it to some scrapes: too early by the steps in between."""
     watch: Watch
     async with start() as watch:
-        watch.observer.runs["demo"] = RunState(finite_until={("trainer", "loss"): 29.0})
+        watch.observer.runs["demo"] = RunState(
+            finite_until={("trainer", "loss"): 29.0},
+            proved_step=proved,
+            proved_checkpoint="/out/newest.pt",
+        )
         watch.alertmanager.add(NAN, annotations={"description": "the last finite one at step 19."})
         await watch.clock.advance(60)
         (event,) = watch.journal.newest_events(1)
@@ -242,6 +249,7 @@ async def test_the_step_until_which_a_loss_was_finite_is_that_of_the_log(start: 
         assert "step 29" in what
         assert "step 19" not in what
         assert "`trainwarden checkpoints demo`" in what
+        assert ("29 or earlier, as /out/newest.pt" in what) == (proved < 29)
         assert what.endswith("`trainwarden runbook TrainingNotFinite` says what to do")
 
 

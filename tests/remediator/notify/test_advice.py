@@ -94,7 +94,7 @@ def test_a_run_without_a_checkpoint_is_ended_and_started_again(tmp_path: Path, w
     assert f"with `--checkpoints FOLDER` added: {TYPED}" in text
 
 
-def unhandled(alert: str = "TrainingNotFinite", run: str = "demo") -> Notification:
+def unhandled(alert: str = "TrainingCheckpointOverdue", run: str = "demo") -> Notification:
     facts: dict[str, Any] = {"fingerprint": "a" * 16}
     event = Event(7, NOW, None, None, "unhandled", alert, run, "", facts)
     return Notification(1, "phone", "unhandled", event)
@@ -107,6 +107,13 @@ def test_an_alert_that_nobody_handles_has_the_commands_of_its_run(tmp_path: Path
     assert "--checkpoints" not in text
     ended: dict[str, Any] = {"state": "failed", "ended_at": NOW - 1, "exits": ((7, 1, 256),)}
     assert "trainwarden stop" not in advised(tmp_path, unhandled(), **ended)
+
+
+def test_a_loss_that_is_nan_is_not_started_again_from_its_newest_checkpoint(tmp_path: Path) -> None:
+    text = advised(tmp_path, unhandled("TrainingNotFinite"))
+    ends = "`trainwarden stop demo` ends it. Move the checkpoints from after that step to another"
+    assert text.startswith(f"{ends} folder, as most scripts go on from the newest one, and mend")
+    assert f", then start it again: {TYPED}" in text
 
 
 def test_no_message_asks_for_a_start_of_a_finished_run(tmp_path: Path) -> None:
