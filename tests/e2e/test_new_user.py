@@ -224,8 +224,8 @@ def test_the_page_says_what_to_type() -> None:
     assert [line.split()[0] for line in typed] == [
         "export",
         "mkdir",
-        "trainwarden-exporter",
-        "trainwarden-exporter",
+        "trainwarden",
+        "trainwarden",
         "CONFIG=/srv/run",
     ]
     assert f"discover {OUTPUTS} > {FOLDER}/exporter.yml" in typed[2]
