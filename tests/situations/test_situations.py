@@ -121,6 +121,8 @@ def host(programs: Path, place: Path, situation: Situation) -> Iterator[Host]:
     shutil.copy(example, folder)
     (folder / "train.sh").write_text(TRAIN)
     stack.find_binaries(place / "servers")
+    # What the stack fetches is for its own account alone; here all situations share it.
+    subprocess.run(["chmod", "-R", "a+rX", place / "servers"], check=True)
     below = folder / ".local/state/trainwarden/stack"
     below.mkdir(parents=True)
     for found in (place / "servers").glob("prometheus*/"):  # fetched once for all situations
