@@ -441,8 +441,18 @@ def test_an_alert_that_is_a_problem_has_one_line(
     exporter: str, shown: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     known = [{**ALERT, "alert": name, "run": "demo", "worker": ""} for name in ("A", "B", "C")]
-    texts = ("trouble", "A fires on demo: a sum", "B on demo has not ended yet", "C fires on demo2")
-    shown["problems"] = [{"tone": "bad", "text": one, "who_acts": "You, now"} for one in texts]
+    texts = {
+        "": " trouble ",
+        "A": " A fires on demo: a sum",
+        "B": " B has not ended yet",
+        "C": " C ",
+    }
+    runs = {"": "demo", "A": "demo", "B": "demo", "C": "demo2"}
+    shown["problems"] = [
+        {"tone": "bad", "text": text, "who_acts": "You, now"}
+        | {"alert": alert, "run": runs[alert], "worker": ""}
+        for alert, text in texts.items()
+    ]
     shown["remediator"]["firing"] = known
     cli.main(["status", "--exporter", exporter, "--all"])
     lines = capsys.readouterr().out.splitlines()

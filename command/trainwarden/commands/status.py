@@ -195,15 +195,6 @@ def _lines(status: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
         yield DETAIL, f"  last action: {about}: {action['outcome']}"
 
 
-def _is_about(problem: str, alert: dict[str, Any]) -> bool:
-    """Whether a problem is nothing but the alert: it has a line already."""
-    name, scope = alert["alert"], _scope(alert, "the host")
-    fires = f"{name} fires on {scope}"
-    return problem in (fires, f"{name} on {scope} has not ended yet") or problem.startswith(
-        f"{fires}: "
-    )
-
-
 def _distinct(
     firing: Sequence[dict[str, Any]], problems: Sequence[dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
@@ -212,8 +203,9 @@ def _distinct(
     Nor what is among the `problems`.
     """
     handled = {(one["run"], one["handling"]) for one in firing if one["alert"] != _GAVE_UP}
+    shown = {(one["alert"], one["run"], one["worker"]) for one in problems if one.get("alert")}
     for one in firing:
-        if any(_is_about(problem["text"], one) for problem in problems):
+        if (one["alert"], one["run"], one["worker"]) in shown:
             continue
         if one["alert"] != _GAVE_UP or (one["run"], one["handling"]) not in handled:
             yield one

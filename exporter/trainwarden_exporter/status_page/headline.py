@@ -115,7 +115,8 @@ def _alerts_without_problem(
             if (clause, how) in shown:  # as of each receiver that is not reached
                 continue
             shown.add((clause, how))
-            yield Problem(alert.tone, clause, alert.run, alert.worker, who=who, how=how)
+            subject = alert.run, alert.worker
+            yield Problem(alert.tone, clause, *subject, who=who, how=how, alert=alert.alert)
     firing = {(one.alert, one.run, one.worker) for one in remediator.firing or ()}
     for incident in remediator.alerts:
         if incident.tone == "quiet" or (incident.alert, incident.run, incident.worker) in firing:

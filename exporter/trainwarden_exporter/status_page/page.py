@@ -141,7 +141,15 @@ def status_json(page: PageData) -> Mapping[str, Any]:
         "how": headline.how,
         "first_steps": {one.label: one.step for one in _first_steps(seen, headline.run)},
         "problems": [
-            {"tone": one.tone, "text": one.clause, "who_acts": one.who} for one in headline.problems
+            {
+                "tone": one.tone,
+                "text": one.clause,
+                "who_acts": one.who,
+                "run": one.run,
+                "worker": one.worker,
+                "alert": one.alert,
+            }
+            for one in headline.problems
         ],
         "runs": [{"run": run.name, "text": describe_run(run)} for run in seen.runs],
         "remediator": remediator_data,

@@ -54,6 +54,8 @@ class Problem:
     """Who acts on it, in the words of `who_acts`;"""
     how: str = ""
     """and what is done, as a sentence."""
+    alert: str = ""
+    """The alert, of a problem that is nothing but an alert."""
 
     def concerns(self, run: str, worker: str) -> bool:
         """Whether an alert or an action on this run and worker belongs to the problem."""
@@ -80,8 +82,9 @@ def worker_problems(workers: Sequence[WorkerView]) -> Iterator[Problem]:
 def run_problems(run: RunView) -> Iterator[Problem]:
     if run.stalled or run.late:
         limit = None if run.restart_limit == math.inf else run.restart_limit
-        stands = Problem(run.tone, _standstill(run), run.name, stands=True, limit=limit)
-        stands = replace(stands, stalled=run.stalled)
+        stands = Problem(
+            *(run.tone, _standstill(run), run.name), stands=True, stalled=run.stalled, limit=limit
+        )
         how = as_sentence(YOU, left_alone(run.halted))
         yield replace(stands, who=YOU, how=how) if run.halted else stands
     for tone, clause, worker in _run_clauses(run):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from trainwarden.commands.status import describe
 from trainwarden_exporter.runtime.responsibility import (
     NOBODY,
     NOTHING_YET,
@@ -16,6 +17,7 @@ from trainwarden_exporter.runtime.responsibility import (
     YOU,
 )
 from trainwarden_exporter.status_page.headline import Headline, summarize
+from trainwarden_exporter.status_page.page import PageData, status_json
 from trainwarden_exporter.status_page.problems import run_problems
 from trainwarden_exporter.status_page.remediator import first_steps, with_standstills
 from trainwarden_exporter.status_page.remediator_client import FiringAlert, RemediatorStatus
@@ -94,6 +96,17 @@ def test_another_fault_of_a_run_that_stands_still_has_a_line_of_its_own() -> Non
     found = headline(stall, nan)
     assert found.sentence.startswith("TrainingNotFinite fires on hang")
     assert [one.who for one in found.problems] == [YOU, REMEDIATOR]
+
+
+def test_status_has_one_line_for_a_problem_that_is_nothing_but_an_alert() -> None:
+    """`trainwarden status` has one line for both, and goes by no word of the text."""
+    nan = firing("TrainingNotFinite", "other", YOU, UNHANDLED)
+    data = status_json(PageData(0, 0, None, 0, (), remediator=status(nan)))
+    (only,) = data["problems"]
+    assert [only[key] for key in ("alert", "run", "worker")] == ["TrainingNotFinite", "other", ""]
+    assert sum("TrainingNotFinite" in line for line in describe(data, every=True)) == 2
+    hung = headline(firing(STALL, "hang", REMEDIATOR, STALLED))
+    assert [one.alert for one in hung.problems] == [""]
 
 
 def test_what_nobody_needs_to_act_on_is_not_the_headline_beside_what_needs_somebody() -> None:
