@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
 from trainwarden.autopsy import patterns
 from trainwarden.autopsy.announced import has_finished
 from trainwarden.autopsy.gather import CheckpointFinding, Material, is_copy
-from trainwarden.autopsy.model import Attempt, Line, LogReading, Tally, ValueRange
+from trainwarden.autopsy.kinds import Kind, merge
+from trainwarden.autopsy.model import Attempt, LogReading, Tally, ValueRange
 from trainwarden.autopsy.repeats import SameStep, StartLoop, loop_of, same_step_of
 from trainwarden.autopsy.resume_point import ResumePoint, find_resume_point
 from trainwarden_exporter.frameworks.base import Phase
@@ -26,17 +25,6 @@ MIN_STEPS_AHEAD = 100
 """Steps of a checkpoint beyond the last logged one: fewer, a run makes between two lines."""
 MIN_NOT_FINITE = 3
 """Values of a loss that are not finite, for more than one bad batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """The lines of one kind in all logs."""
-
-    name: str
-    count: int
-    first: Line
-    last: Line
-    files: tuple[str, ...]
 
 
 class Case:
@@ -162,11 +150,11 @@ class Case:
 
     def find(self, *kinds: str) -> Kind | None:
         """Returns all lines of `kinds`, in the whole history."""
-        return _merge(self.tallies(kinds))
+        return merge(self.tallies(kinds))
 
     def late(self, *kinds: str) -> Kind | None:
         """Returns the lines of `kinds` that no progress followed."""
-        return _merge(tally for tally in self._late() if tally.kind in kinds)
+        return merge(tally for tally in self._late() if tally.kind in kinds)
 
     def _late(self) -> Iterator[Tally]:
         ends = {attempt.file: attempt for attempt in self.parallel}
@@ -191,7 +179,7 @@ class Case:
     def late_in(self, role: str, *kinds: str) -> Kind | None:
         """Returns the late lines of `kinds` in the logs of one part."""
         files = {log.name for log in self.logs if log.role == role}
-        return _merge(
+        return merge(
             tally for tally in self._late() if tally.kind in kinds and tally.last.file in files
         )
 
@@ -382,19 +370,3 @@ class Case:
             and log.last_at is not None
             and last - log.last_at > ALIVE_SECONDS
         )
-
-
-def _merge(tallies: Iterator[Tally]) -> Kind | None:
-    found = [tally for tally in tallies if tally.count]
-    if not found:
-        return None
-    names = sorted({tally.kind for tally in found})
-    # One event has a line of several kinds: the statement that raises, and the exception.
-    counts: Counter[str] = Counter()
-    for tally in found:
-        counts[tally.first.file] = max(counts[tally.first.file], tally.count)
-    dated = [tally for tally in found if tally.first.at is not None] or found
-    first = min(dated, key=lambda one: (one.first.at or 0.0, one.first.order)).first
-    last = max(dated, key=lambda one: (one.last.at or 0.0, one.last.order)).last
-    files = tuple(dict.fromkeys(tally.first.file for tally in found))
-    return Kind(" or ".join(names), counts.total(), first, last, files)

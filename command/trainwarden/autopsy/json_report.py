@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainwarden.autopsy.case import Kind
+from trainwarden.autopsy.kinds import Kind
 from trainwarden.autopsy.report import alerts, next_steps, proposed_settings
 from trainwarden.autopsy.timeline import how_it_ended, timeline
 from trainwarden.autopsy.verdict import Verdict

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainwarden.autopsy.case import Case, Kind
+from trainwarden.autopsy.case import Case
+from trainwarden.autopsy.kinds import Kind
 from trainwarden_exporter.runtime.formatting import format_duration, format_time
 
 
