@@ -9,8 +9,8 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import as_typed, stop_command
 
 _WITHOUT_NAN = (
-    "Move the checkpoints from after that step to another folder, as most scripts go on from the"
-    " newest one, and mend the cause"
+    "Move the checkpoints from after the last finite value to another folder, as most scripts go on"
+    " from the newest one, and mend the cause"
 )
 
 

@@ -111,8 +111,10 @@ def test_an_alert_that_nobody_handles_has_the_commands_of_its_run(tmp_path: Path
 
 def test_a_loss_that_is_nan_is_not_started_again_from_its_newest_checkpoint(tmp_path: Path) -> None:
     text = advised(tmp_path, unhandled("TrainingNotFinite"))
-    ends = "`trainwarden stop demo` ends it. Move the checkpoints from after that step to another"
-    assert text.startswith(f"{ends} folder, as most scripts go on from the newest one, and mend")
+    stop = "`trainwarden stop demo` ends it."
+    assert text.startswith(
+        f"{stop} Move the checkpoints from after the last finite value to another"
+    )
     assert f", then start it again: {TYPED}" in text
 
 
