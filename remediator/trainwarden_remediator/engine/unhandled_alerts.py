@@ -333,8 +333,7 @@ def _not_finite_detail(run: RunState, alert: Alert) -> str:
     log, name = (alert.labels.get(label, "") for label in ("log", "name"))
     if (step := run.finite_until.get((log, name))) is None:
         return ""
-    is_sound = run.proved_step is not None and run.proved_step <= step
-    sound = f", as {run.proved_checkpoint}" if is_sound and run.proved_checkpoint else ""
+    sound = f", as {path}" if (path := run.sound_checkpoint(step)) else ""
     return (
         f"{name} is NaN or infinite (log {log}), and was finite until step {step:.0f}: stop the"
         f" run, and go back to a checkpoint of step {step:.0f} or earlier{sound}; `trainwarden"

@@ -166,6 +166,12 @@ class RunState:
         steps = (step for (_, name), step in self.finite_until.items() if "loss" in name)
         return min(steps, default=None)
 
+    def sound_checkpoint(self, until: float | None) -> str:
+        """Returns the newest proved checkpoint if it is from step `until` or before, else ""."""
+        if until is None or self.proved_step is None or self.proved_step > until:
+            return ""
+        return self.proved_checkpoint
+
     @property
     def observed(self) -> bool:
         """Whether the exporter observes the run's steps."""

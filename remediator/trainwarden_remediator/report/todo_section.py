@@ -79,9 +79,7 @@ def _first_step(view: AlertView, exporter: ExporterState | str) -> str:
     run = exporter.runs.get(alert.run) if isinstance(exporter, ExporterState) else None
     until = None if run is None else run.loss_finite_until
     runbook = runbook_link(alert.name, alert.annotations) or "no runbook"
-    proved = None if run is None else run.proved_step
-    is_sound = until is not None and proved is not None and proved <= until
-    sound = run.proved_checkpoint if run is not None and is_sound else ""
+    sound = "" if run is None else run.sound_checkpoint(until)
     first = text(with_finite_step(first_step(alert.name, view.step_labels), until, sound))
     return f"{text(alert.name)}{on_subject(alert)}: {first} ({runbook})".replace(":  (", ": (")
 
