@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -32,19 +33,34 @@ _Sample = tuple[Mapping[str, str], float]
 
 
 class _Page:
-    """The samples of a page, by metric."""
+    """The samples of a page, by metric. Parsed when they are read: the most are never read."""
 
     def __init__(self, body: bytes) -> None:
+        self._lines: dict[str, list[str]] = {}
         self._samples: dict[str, list[_Sample]] = {}
         self._groups: dict[tuple[str, ...], dict[tuple[str, ...], list[_Sample]]] = {}
         try:
-            for family in text_string_to_metric_families(body.decode()):
-                for sample in family.samples:
-                    if sample.name.startswith(PREFIX):
-                        name = sample.name.removeprefix(PREFIX)
-                        self._samples.setdefault(name, []).append((sample.labels, sample.value))
-        except Exception as error:  # the parser raises various errors on malformed input
+            # Not splitlines(): a value of a label may hold the other ends of lines.
+            for line in body.decode().split("\n"):
+                if line.startswith(PREFIX):
+                    name = re.split("[{ ]", line, maxsplit=1)[0].removeprefix(PREFIX)
+                    self._lines.setdefault(name, []).append(line)
+        except UnicodeDecodeError as error:
             raise ObservationError(f"the exporter's page cannot be read: {error}") from error
+
+    def _samples_of(self, name: str) -> list[_Sample]:
+        if name not in self._samples:
+            lines = "\n".join(self._lines.get(name, ()))
+            try:
+                self._samples[name] = [
+                    (sample.labels, sample.value)
+                    for family in text_string_to_metric_families(lines)
+                    for sample in family.samples
+                ]
+            except Exception as error:  # the parser raises various errors on malformed input
+                message = f"the exporter's page cannot be read: {error}"
+                raise ObservationError(message) from error
+        return self._samples[name]
 
     def all(self, name: str, **labels: str) -> Sequence[_Sample]:
         """Returns the samples of a metric that have these labels."""
@@ -52,7 +68,7 @@ class _Page:
         groups = self._groups.get((name, *labels))
         if groups is None:
             groups = self._groups[name, *labels] = {}
-            for sample in self._samples.get(name, ()):
+            for sample in self._samples_of(name):
                 values = tuple(sample[0].get(label, "") for label in labels)
                 groups.setdefault(values, []).append(sample)
         return groups.get(tuple(labels.values()), ())
