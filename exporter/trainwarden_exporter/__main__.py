@@ -52,7 +52,7 @@ from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.runtime import logging_setup
 from trainwarden_exporter.runtime.closed_output import is_unread, quiet_on_closed_output
 from trainwarden_exporter.runtime.formatting import plural
-from trainwarden_exporter.webserver.flags import add_serving_flags, argument_type
+from trainwarden_exporter.webserver.flags import CommandParser, add_serving_flags, argument_type
 from trainwarden_exporter.webserver.server import WebServer
 from trainwarden_exporter.webserver.service import serve
 
@@ -281,7 +281,7 @@ def discover(path: Path | None, output: Path | None = None, *, as_json: bool = F
 
 def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=program, description="Observe a training host and publish its state to Prometheus."
     )
     version = f"{PROGRAM} {__version__} (Python {platform.python_version()})"

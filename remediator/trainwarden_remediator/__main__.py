@@ -95,7 +95,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
     except (TrainwardenError, OSError, ValueError) as error:
         if is_unread(error):
             raise
-        print(error, file=sys.stderr)
+        typed = "" if program == PROGRAM else f"{program} {given.command}: "
+        print(*(f"{typed}{line}" for line in str(error).splitlines()), sep="\n", file=sys.stderr)
         return 1
 
 

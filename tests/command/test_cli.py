@@ -117,6 +117,34 @@ def test_wrong_usage_of_a_program_names_the_help_of_the_subcommand(
     assert capsys.readouterr().err.endswith("`trainwarden hold --help` has its options\n")
 
 
+@pytest.mark.parametrize("command", sorted(forwarded.FORWARDED))
+def test_what_a_program_prints_names_the_command_as_typed(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing = tmp_path / "nothing"
+    rest = {
+        "discover": [str(nothing)],
+        "runbook": ["Nothing"],
+        "approve": [f"--config.file={nothing}", "1"],
+    }
+    typed = [command, *rest.get(command, [f"--config.file={nothing}"])]
+    assert cli.main(typed) in (1, 2)
+    assert capsys.readouterr().err.startswith(f"trainwarden {command}: ")
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([*typed, "--frobnicate"])
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"usage: trainwarden {command} ")
+    assert f"\ntrainwarden {command}: error: unrecognized arguments: --frobnicate\n" in printed
+
+
+def test_the_files_that_discover_proposes_name_the_command_as_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.main(["discover", str(tmp_path), "--output", str(tmp_path / "made")])
+    for file in map(Path, capsys.readouterr().out.splitlines()):
+        assert file.read_text().startswith("# Proposed by `trainwarden discover` for this host.")
+
+
 def test_the_file_of_the_running_stack_is_used_where_the_folder_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
