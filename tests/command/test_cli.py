@@ -514,6 +514,26 @@ def test_status_says_what_an_operator_does_first(
     )
 
 
+def test_status_names_a_command_once(
+    exporter: str, shown: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown["how"] = "It is held: `trainwarden resume` ends that."
+    shown["first_steps"] = {
+        "Held": "`trainwarden resume` ends the hold.",
+        "Stalled": "`trainwarden stacks demo` names the process that waits.",
+        "LogSilent": "`trainwarden stacks demo` shows what the writer does.",
+        "GpuIdle": "Do they wait? `trainwarden stacks demo` shows for what. See `nvidia-smi`.",
+        "StalledToo": "`trainwarden stacks other` names the process that waits.",
+    }
+    cli.main(["status", "--exporter", exporter, "--all"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [one for one in lines if one.startswith("  first, ")] == [
+        "  first, Stalled: `trainwarden stacks demo` names the process that waits.",
+        "  first, GpuIdle: Do they wait? See `nvidia-smi`.",
+        "  first, StalledToo: `trainwarden stacks other` names the process that waits.",
+    ]
+
+
 def test_status_without_an_exporter_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
