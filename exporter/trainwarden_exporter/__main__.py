@@ -96,7 +96,10 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
     except (TrainwardenError, OSError, psutil.Error) as error:
         if is_unread(error):
             raise
-        _print_error(str(error))
+        if options.command == "check":
+            print(error, file=sys.stderr)
+        else:
+            _print_error(str(error))
         return 1
     return 0
 
@@ -128,17 +131,16 @@ async def run(
 
 
 def check(file: Path, *, explain: bool = False, against_host: bool = False) -> int:
-    """Validates the configuration in `file`; returns 0 if it is valid, else 1.
+    """Validates the configuration in `file`; returns 0 if it is valid.
 
     With `explain`, prints the limits in force and their reasons. With `against_host`, prints what
     of each entry exists on this host now, and returns 1 if the path of a run does not exist or
-    nothing of a run was found.
+    nothing of a run was found. Raises ConfigError with all mistakes.
     """
     try:
         config = load_config(file)
     except ConfigError as error:
-        print(*all_problems(file, Config, error), sep="\n", file=sys.stderr)
-        return 1
+        raise ConfigError(*all_problems(file, Config, error)) from error
     workers = sum(len(run.workers) for run in config.runs)
     print(f"{file}: ok ({plural(len(config.runs), 'run')}, {plural(workers, 'worker')})")
     for warning in config_warnings(config):

@@ -330,6 +330,34 @@ def test_the_file_of_several_commands_is_checked_with_all_its_mistakes(
     assert capsys.readouterr().err.splitlines() == shown
 
 
+def test_several_files_and_folders_are_checked_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad, folder, empty = (tmp_path / name for name in ("good.yml", "bad.yml", "run", "empty"))
+    good.write_text("runs: []\n")
+    bad.write_text("frobnicate: 1\n")
+    for one in (folder, empty):
+        one.mkdir()
+    (folder / "exporter.yml").write_text("runs: []\n")
+    given = [str(one) for one in (bad, empty, good, folder)]
+    assert cli.main(["check", *given]) == 1
+    printed = capsys.readouterr()
+    assert [line.partition(":")[0] for line in printed.out.splitlines()] == [
+        str(good),
+        f"{folder}/exporter.yml",
+    ]
+    mistakes = [
+        f"{bad}:1: frobnicate: unknown key",
+        f"{empty}: has none of exporter.yml, remediator.yml, trainwarden.yml",
+    ]
+    assert [one for one in printed.err.splitlines() if "warning" not in one] == mistakes
+    assert cli.main(["check", *given[2:]]) == 0
+    capsys.readouterr()
+    assert cli.main(["check", "--json", *given]) == 1
+    found = json.loads(capsys.readouterr().out)["problems"]
+    assert [one["path"] for one in found] == given[:2]
+
+
 def test_a_folder_without_configuration_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
