@@ -279,6 +279,10 @@ def ended_silently(case: Case) -> Evidence | None:
     return Evidence(f"{case.latest.file} ends{where} without an error and without an end")
 
 
+def not_started(case: Case) -> Evidence | None:
+    return Evidence(case.not_started) if case.not_started else None
+
+
 def announced_failure(case: Case) -> Evidence | None:
     return _announced_end(case, "failed")
 

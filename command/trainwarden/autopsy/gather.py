@@ -111,7 +111,8 @@ def gather(
     announced, others = split_runs(announced_in(folder))
     saved = next((one.checkpoints for one in announced if one.checkpoints is not None), None)
     saved = saved if saved is not None and saved.is_dir() else None
-    files = own_files(find_files(folder), saved, others)
+    is_lost = bool(announced) and not folder.exists()  # what was never started has no log
+    files = FolderFiles() if is_lost else own_files(find_files(folder), saved, others)
     unread = list(files.unread)
     for one in announced:
         try:

@@ -74,7 +74,7 @@ class Verdict:
         if self.pause is not None and (not self.likely or self.likely[0].cause.name == "stalled"):
             return f"{self.pause}."
         if self.likely:
-            return f"{self.likely[0].cause.title}."
+            return f"{case.not_started or self.likely[0].cause.title}."
         if case.finished:
             return "Nothing wrong was found: the run finished."
         if case.latest is None:
