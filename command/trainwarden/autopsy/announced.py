@@ -43,6 +43,8 @@ class AnnouncedWorker:
     """For how many seconds it had printed nothing when its stop was requested, if that is known."""
     not_started: str = ""
     """Why the command could never be started."""
+    announced_at: float = 0.0
+    """When it was started by an operator, not by a restart."""
 
     @property
     def own_path(self) -> Path:
@@ -149,6 +151,7 @@ def _read(
                 str(content.get("argv")),
                 float(content.get("silent_before_stop") or 0.0),
                 reason,
+                float(content.get("announced_at") or 0.0),
             )
 
 
