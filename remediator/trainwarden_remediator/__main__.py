@@ -314,7 +314,7 @@ def _approve(given: argparse.Namespace) -> int:
     setup = load_setup(given.config_file)
     what = service.approve(setup, given.incident, time.time(), who=service.operator_name())
     lasts = format_duration(APPROVAL_SECONDS)
-    print(f"approved once, for {lasts}: {what}; `journal --follow` shows what is done")
+    print(f"approved once, for {lasts}: {what}; `trainwarden journal --follow` shows what is done")
     return 0
 
 
