@@ -7,9 +7,7 @@ import asyncio
 import json
 import platform
 import sys
-import time
 from collections.abc import Sequence
-from contextvars import ContextVar
 from pathlib import Path
 
 import psutil
@@ -19,21 +17,14 @@ from pydantic import ValidationError
 from trainwarden_exporter import __version__
 from trainwarden_exporter.api import build_app
 from trainwarden_exporter.app import Exporter
-from trainwarden_exporter.checkpoints.config import CheckpointConfig
-from trainwarden_exporter.config import (
-    Config,
-    RemediatorConfig,
-    announcements_folder,
-    load_config,
-    with_announced,
-)
+from trainwarden_exporter.config import Config, RemediatorConfig, load_config
 from trainwarden_exporter.config_file.examination import all_problems
 from trainwarden_exporter.config_file.types import parse_duration, parse_size
 from trainwarden_exporter.discovery.host_scan import scan_host
 from trainwarden_exporter.discovery.proposal import propose
 from trainwarden_exporter.discovery.remediator_file import render_remediator
 from trainwarden_exporter.discovery.yaml_writer import render as render_proposal
-from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
+from trainwarden_exporter.exceptions import ConfigError, TrainwardenError, UsageError
 from trainwarden_exporter.frameworks import get_framework
 from trainwarden_exporter.gpu.driver import TIMEOUT_SECONDS
 from trainwarden_exporter.preflight.against_host import match_host
@@ -41,34 +32,30 @@ from trainwarden_exporter.preflight.checkpoints import list_checkpoints
 from trainwarden_exporter.preflight.checks import run_checks
 from trainwarden_exporter.preflight.config_warnings import config_warnings
 from trainwarden_exporter.preflight.report import as_data, render, worst_result
-from trainwarden_exporter.processes.announcements import read_announcements
+from trainwarden_exporter.preflight.run_selection import load_optional, select_runs
 from trainwarden_exporter.processes.config import workers_by_key
 from trainwarden_exporter.processes.matching import Matcher
 from trainwarden_exporter.processes.stacks.sampler import sample_run
 from trainwarden_exporter.processes.stacks.text import as_data as stacks_as_data
 from trainwarden_exporter.processes.stacks.text import render as render_stacks
 from trainwarden_exporter.progress.limit_reasons import explain_phase_limits
-from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.runtime import logging_setup
 from trainwarden_exporter.runtime.closed_output import is_unread, quiet_on_closed_output
 from trainwarden_exporter.runtime.formatting import plural
-from trainwarden_exporter.webserver.flags import add_serving_flags, argument_type
+from trainwarden_exporter.webserver.flags import CommandParser, add_serving_flags, argument_type
 from trainwarden_exporter.webserver.server import WebServer
 from trainwarden_exporter.webserver.service import serve
 
 PROGRAM = "trainwarden-exporter"
-_reporter = ContextVar("reporter", default=PROGRAM)
-"""The command that an error is of, as it was typed."""
 
 
 @quiet_on_closed_output
 def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
-    """Runs the command line and returns the exit status, 0 or 1. Exits with status 2 on misuse.
+    """Runs the command line and returns the exit status: 0, 1 on failure, 2 on wrong usage.
 
     `program` is the name of the command in the help text.
     """
     options = build_parser(program).parse_args(arguments)
-    _reporter.set(program if program == PROGRAM else f"{program} {options.command}")
     try:
         match options.command:
             case "check":
@@ -96,8 +83,10 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
     except (TrainwardenError, OSError, psutil.Error) as error:
         if is_unread(error):
             raise
-        _print_error(str(error))
-        return 1
+        typed = f"{program}: " if program == PROGRAM else f"{program} {options.command}: "
+        typed = "" if options.command == "check" else typed  # the lines begin with the file
+        print(*(f"{typed}{line}" for line in str(error).splitlines()), sep="\n", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
     return 0
 
 
@@ -128,17 +117,16 @@ async def run(
 
 
 def check(file: Path, *, explain: bool = False, against_host: bool = False) -> int:
-    """Validates the configuration in `file`; returns 0 if it is valid, else 1.
+    """Validates the configuration in `file`; returns 0 if it is valid.
 
     With `explain`, prints the limits in force and their reasons. With `against_host`, prints what
     of each entry exists on this host now, and returns 1 if the path of a run does not exist or
-    nothing of a run was found.
+    nothing of a run was found. Raises ConfigError with all mistakes.
     """
     try:
         config = load_config(file)
     except ConfigError as error:
-        print(*all_problems(file, Config, error), sep="\n", file=sys.stderr)
-        return 1
+        raise ConfigError(*all_problems(file, Config, error)) from error
     workers = sum(len(run.workers) for run in config.runs)
     print(f"{file}: ok ({plural(len(config.runs), 'run')}, {plural(workers, 'worker')})")
     for warning in config_warnings(config):
@@ -166,12 +154,10 @@ def print_host_matches(config: Config) -> bool:
 
 
 def preflight(options: argparse.Namespace) -> int:
-    """Checks whether a run can start on this host; returns 0 if so, 1 if not, 2 on misuse."""
-    if (config := _load_optional(options.config_file)) is None:
-        return 2
+    """Checks whether a run can start on this host; returns 0 if so, 1 if not. Raises UsageError."""
+    config = load_optional(options.config_file)
     if options.run not in (None, *(run.name for run in config.runs)):
-        _print_error(f"no run has the name {options.run}")
-        return 2
+        raise UsageError(f"no run has the name {options.run}")
     memory_free, timeout = options.gpu_memory_free, options.gpu_timeout
     findings = run_checks(config, run=options.run, memory_free=memory_free, timeout=timeout)
     print(_as_json(as_data(findings)) if options.json else render(findings))
@@ -181,11 +167,9 @@ def preflight(options: argparse.Namespace) -> int:
 def checkpoints(options: argparse.Namespace) -> int:
     """Lists the checkpoints of runs with their proofs.
 
-    Returns 0 if a resume takes no damaged one, else 1, and 2 on misuse.
+    Returns 0 if a resume takes no damaged one, else 1. Raises UsageError.
     """
-    if (chosen := _choose_runs(options, past=options.run is not None)) is None:
-        return 2
-    config, runs = chosen
+    config, runs = select_runs(options.config_file, options.run, past=options.run is not None)
     found = [one for run in runs for one in list_checkpoints(run, config.state_folder)]
     if options.json:
         print(_as_json([one.as_data() for one in found]))
@@ -197,11 +181,10 @@ def checkpoints(options: argparse.Namespace) -> int:
 
 
 def stacks(options: argparse.Namespace) -> int:
-    """Samples the stacks of each run three times in ten seconds; returns 0, or 2 on misuse."""
-    if (chosen := _choose_runs(options)) is None:
-        return 2
+    """Samples the stacks of each run three times in ten seconds. Raises UsageError."""
+    _, runs = select_runs(options.config_file, options.run)
     data = []
-    for run in chosen[1]:
+    for run in runs:
         selectors = {key: worker.match for key, worker in workers_by_key([run]).items()}
         diagnosis = sample_run(run, Matcher(selectors))
         data.append(stacks_as_data(run.name, diagnosis))
@@ -216,52 +199,14 @@ def _as_json(data: object) -> str:
     return json.dumps(data, indent=2)
 
 
-def _choose_runs(
-    options: argparse.Namespace, *, past: bool = False
-) -> tuple[Config, list[RunConfig]] | None:
-    """Returns the configuration and the run in `options`, or all; None after an error message.
-
-    With `past`, it may be an announced run that was stopped, and may be named by the folder of its
-    checkpoints.
-    """
-    if (config := _load_optional(options.config_file)) is None:
-        return None
-    folder = announcements_folder(config)
-    config, _ = with_announced(config, read_announcements(folder, time.time(), past=past))
-    runs = [run for run in config.runs if options.run in (None, run.name)]
-    place = Path(options.run or "").resolve() if past and not runs else None
-    runs = runs or [one for one in config.runs if place and place in map(_folder, one.checkpoints)]
-    if not runs:
-        known = ", ".join(run.name for run in config.runs) or "none, `trainwarden run` starts one"
-        named = "" if options.run is None else f"no run has the name {options.run}; "
-        hint = "; `trainwarden autopsy` reads any folder" if place and place.is_dir() else ""
-        _print_error(f"{named}runs: {known}{hint}")
-        return None
-    return config, runs
-
-
-def _folder(checkpoints: CheckpointConfig) -> Path:
-    return Path(checkpoints.folder or "/").resolve()
-
-
-def _load_optional(file: Path | None) -> Config | None:
-    """Returns the configuration in `file`, or the defaults; None after an error message."""
-    try:
-        return Config() if file is None else load_config(file)
-    except ConfigError as error:
-        _print_error(str(error))
-        return None
-
-
 def discover(path: Path | None, output: Path | None = None, *, as_json: bool = False) -> int:
-    """Prints a configuration that fits this host; returns 0 if it found a run, else 1 or 2.
+    """Prints a configuration that fits this host; returns 0 if it found a run, else 1.
 
     With `output`, writes exporter.yml and remediator.yml into that folder instead; it never
-    replaces a file. With `as_json`, prints the content of exporter.yml as JSON.
+    replaces a file. With `as_json`, prints the content of exporter.yml as JSON. Raises UsageError.
     """
     if path is not None and not path.is_dir():
-        _print_error(f"{path} is not a folder")
-        return 2
+        raise UsageError(f"{path} is not a folder")
     scan = scan_host(None if path is None else path.resolve())
     proposal = propose(scan)
     text = render_proposal(proposal, gpus=scan.gpus)
@@ -271,8 +216,7 @@ def discover(path: Path | None, output: Path | None = None, *, as_json: bool = F
     output.mkdir(parents=True, exist_ok=True)
     files = {"exporter.yml": text, "remediator.yml": render_remediator(proposal)}
     if existing := [name for name in files if (output / name).exists()]:
-        _print_error(f"{output / existing[0]} exists")
-        return 2
+        raise UsageError(f"{output / existing[0]} exists")
     for name, content in files.items():
         (output / name).write_text(content)
         print(output / name)
@@ -281,7 +225,7 @@ def discover(path: Path | None, output: Path | None = None, *, as_json: bool = F
 
 def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=program, description="Observe a training host and publish its state to Prometheus."
     )
     version = f"{PROGRAM} {__version__} (Python {platform.python_version()})"
@@ -387,11 +331,6 @@ def _remediator(url: str) -> RemediatorConfig:
         return RemediatorConfig(url=url)
     except ValidationError as error:
         raise ValueError(error.errors()[0]["msg"]) from None
-
-
-def _print_error(message: str) -> None:
-    for line in message.splitlines():
-        print(f"{_reporter.get()}: {line}", file=sys.stderr)
 
 
 if __name__ == "__main__":

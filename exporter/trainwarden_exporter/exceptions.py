@@ -3,6 +3,7 @@
 TrainwardenError
 ├── NoData          there is nothing to observe here, and that is healthy
 ├── CollectError    a collector could not see what it is there to see
+├── UsageError      a command names what does not exist
 ├── NoThreadError   a thread for calls that may block cannot be had
 └── ConfigError     a file is wrong; carries every problem found, each with path and line
 """
@@ -23,6 +24,10 @@ class NoData(TrainwardenError):  # noqa: N818 - a state, not an error: the field
 
 class CollectError(TrainwardenError):
     """A collector failed to observe its subject."""
+
+
+class UsageError(TrainwardenError):
+    """A command names a file, folder or run that does not exist, or may not be used."""
 
 
 class NoThreadError(TrainwardenError, RuntimeError):

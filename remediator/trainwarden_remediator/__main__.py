@@ -95,7 +95,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
     except (TrainwardenError, OSError, ValueError) as error:
         if is_unread(error):
             raise
-        print(error, file=sys.stderr)
+        typed = "" if program == PROGRAM else f"{program} {given.command}: "
+        print(*(f"{typed}{line}" for line in str(error).splitlines()), sep="\n", file=sys.stderr)
         return 1
 
 
@@ -313,7 +314,7 @@ def _approve(given: argparse.Namespace) -> int:
     setup = load_setup(given.config_file)
     what = service.approve(setup, given.incident, time.time(), who=service.operator_name())
     lasts = format_duration(APPROVAL_SECONDS)
-    print(f"approved once, for {lasts}: {what}; `journal --follow` shows what is done")
+    print(f"approved once, for {lasts}: {what}; `trainwarden journal --follow` shows what is done")
     return 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainwarden_exporter import __version__
 from trainwarden_exporter.config_file.types import parse_duration
-from trainwarden_exporter.webserver.flags import add_serving_flags, argument_type
+from trainwarden_exporter.webserver.flags import CommandParser, add_serving_flags, argument_type
 
 PROGRAM = "trainwarden-remediator"
 LISTEN_ADDRESS = "127.0.0.1:10978"
@@ -19,7 +19,7 @@ _duration = argument_type(parse_duration)
 
 def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     """Returns the parser of the command line; it stores the subcommand as `command`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=program,
         description="Receives alerts from Alertmanager, restarts workers, verifies the outcome,"
         " and keeps a journal.",

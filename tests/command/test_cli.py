@@ -117,6 +117,34 @@ def test_wrong_usage_of_a_program_names_the_help_of_the_subcommand(
     assert capsys.readouterr().err.endswith("`trainwarden hold --help` has its options\n")
 
 
+@pytest.mark.parametrize("command", sorted(forwarded.FORWARDED))
+def test_what_a_program_prints_names_the_command_as_typed(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing = tmp_path / "nothing"
+    rest = {
+        "discover": [str(nothing)],
+        "runbook": ["Nothing"],
+        "approve": [f"--config.file={nothing}", "1"],
+    }
+    typed = [command, *rest.get(command, [f"--config.file={nothing}"])]
+    assert cli.main(typed) in (1, 2)
+    assert capsys.readouterr().err.startswith(f"trainwarden {command}: ")
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([*typed, "--frobnicate"])
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"usage: trainwarden {command} ")
+    assert f"\ntrainwarden {command}: error: unrecognized arguments: --frobnicate\n" in printed
+
+
+def test_the_files_that_discover_proposes_name_the_command_as_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.main(["discover", str(tmp_path), "--output", str(tmp_path / "made")])
+    for file in map(Path, capsys.readouterr().out.splitlines()):
+        assert file.read_text().startswith("# Proposed by `trainwarden discover` for this host.")
+
+
 def test_the_file_of_the_running_stack_is_used_where_the_folder_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -302,6 +330,34 @@ def test_the_file_of_several_commands_is_checked_with_all_its_mistakes(
     assert capsys.readouterr().err.splitlines() == shown
 
 
+def test_several_files_and_folders_are_checked_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad, folder, empty = (tmp_path / name for name in ("good.yml", "bad.yml", "run", "empty"))
+    good.write_text("runs: []\n")
+    bad.write_text("frobnicate: 1\n")
+    for one in (folder, empty):
+        one.mkdir()
+    (folder / "exporter.yml").write_text("runs: []\n")
+    given = [str(one) for one in (bad, empty, good, folder)]
+    assert cli.main(["check", *given]) == 1
+    printed = capsys.readouterr()
+    assert [line.partition(":")[0] for line in printed.out.splitlines()] == [
+        str(good),
+        f"{folder}/exporter.yml",
+    ]
+    mistakes = [
+        f"{bad}:1: frobnicate: unknown key",
+        f"{empty}: has none of exporter.yml, remediator.yml, trainwarden.yml",
+    ]
+    assert [one for one in printed.err.splitlines() if "warning" not in one] == mistakes
+    assert cli.main(["check", *given[2:]]) == 0
+    capsys.readouterr()
+    assert cli.main(["check", "--json", *given]) == 1
+    found = json.loads(capsys.readouterr().out)["problems"]
+    assert [one["path"] for one in found] == given[:2]
+
+
 def test_a_folder_without_configuration_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -484,6 +540,26 @@ def test_status_says_what_an_operator_does_first(
         "  first, TrainingOomKill: Which process was killed?"
         in capsys.readouterr().out.splitlines()
     )
+
+
+def test_status_names_a_command_once(
+    exporter: str, shown: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown["how"] = "It is held: `trainwarden resume` ends that."
+    shown["first_steps"] = {
+        "Held": "`trainwarden resume` ends the hold.",
+        "Stalled": "`trainwarden stacks demo` names the process that waits.",
+        "LogSilent": "`trainwarden stacks demo` shows what the writer does.",
+        "GpuIdle": "Do they wait? `trainwarden stacks demo` shows for what. See `nvidia-smi`.",
+        "StalledToo": "`trainwarden stacks other` names the process that waits.",
+    }
+    cli.main(["status", "--exporter", exporter, "--all"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [one for one in lines if one.startswith("  first, ")] == [
+        "  first, Stalled: `trainwarden stacks demo` names the process that waits.",
+        "  first, GpuIdle: Do they wait? See `nvidia-smi`.",
+        "  first, StalledToo: `trainwarden stacks other` names the process that waits.",
+    ]
 
 
 def test_status_without_an_exporter_is_one_sentence(

@@ -6,17 +6,21 @@ import json
 import os
 import signal
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.runtime.safe_open import open_regular
 
 MAX_FILES = 2000
 _MAX_BYTES = 256 << 10
-_ENDED = ("finished", "failed", "stopped")
+NOT_STARTED = "not started"
+_ENDED = ("finished", "failed", "stopped", NOT_STARTED)
+_NOT_FOUND, _NOT_EXECUTABLE = 127 << 8, 126 << 8
+"""Wait statuses of `trainwarden run` that could not start its command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +41,16 @@ class AnnouncedWorker:
     command: str = ""
     silent: float = 0.0
     """For how many seconds it had printed nothing when its stop was requested, if that is known."""
+    not_started: str = ""
+    """Why the command could never be started."""
+    announced_at: float = 0.0
+    """When it was started by an operator, not by a restart."""
 
     @property
     def own_path(self) -> Path:
         """What `trainwarden autopsy` is to be given for this run alone."""
+        if self.not_started:
+            return Path(self.run)  # it has no log
         return self.log if self.checkpoints is None else self.checkpoints
 
     @property
@@ -127,10 +137,11 @@ def _read(
         files = [one for one in (log, saved) if one is not None]
         if folder in (None, started, base) or any(one.is_relative_to(folder) for one in files):
             status, ended = content["exit_status"], content["ended_at"]
+            reason = _why_not_started(content)
             yield AnnouncedWorker(
                 str(content["run"]),
                 str(content["worker"]),
-                str(content.get("dismissed") or content["state"]),
+                NOT_STARTED if reason else str(content.get("dismissed") or content["state"]),
                 Path(content["log"]),
                 running_pid(path) > 0,
                 None if status is None else int(status) & 0xFFFF,
@@ -139,7 +150,19 @@ def _read(
                 saved,
                 str(content.get("argv")),
                 float(content.get("silent_before_stop") or 0.0),
+                reason,
+                float(content.get("announced_at") or 0.0),
             )
+
+
+def _why_not_started(content: Mapping[str, Any]) -> str:
+    status = content["exit_status"]
+    if content.get("starts") != 0 or status not in (_NOT_FOUND, _NOT_EXECUTABLE):
+        return ""
+    command = f"The command {redact(content['argv'][0])}"
+    if status == _NOT_FOUND:
+        return f"{command} was not found"
+    return f"{command} cannot be executed: {', '.join(content['last_lines'])}"
 
 
 def _content(path: Path) -> dict[str, Any]:

@@ -126,6 +126,11 @@ class Case:
         announced = has_finished(self.material.announced)
         return logged if announced is None else announced
 
+    @property
+    def not_started(self) -> str:
+        """Why `trainwarden run` could never start a command of the run."""
+        return next((one.not_started for one in self.material.announced if one.not_started), "")
+
     def has_finished(self, attempt: Attempt) -> bool:
         """Whether an attempt finished, as it logged or, for the last ones, as was recorded."""
         return attempt.finished or (self.finished and attempt in self.parallel)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from trainwarden.autopsy.case import ALIVE_SECONDS, Case
 from trainwarden.autopsy.machine_findings import repeated_gpu_fault
+from trainwarden.autopsy.pause import STILL_SECONDS, find_pause
 from trainwarden.autopsy.signs import Evidence, describe
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.runtime.formatting import format_duration, format_time, plural
 
-STILL_SECONDS = 1800.0
-USUAL_STEPS = 5
-"""Usual steps without a step that a report mentions."""
 MANY_RESTARTS, RESTARTS_SECONDS = 3, 3600.0
 SILENT_SECONDS, LONG_SILENT_SECONDS = 120.0, 600.0
 """Silence before a stop that is shown, and that makes a hang likely."""
@@ -209,44 +205,6 @@ def refused_before(case: Case) -> Evidence | None:
     return Evidence(f"Connections to a server were refused {found.count} times before")
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """A run that lives and makes no step for much longer than usual."""
-
-    run: str
-    seconds: float
-    usual: float
-    """Usual seconds of a step; 0 if unknown."""
-
-    def __str__(self) -> str:
-        usual = f", {self.seconds / self.usual:,.0f} usual steps" if self.usual else ""
-        return (
-            f"Run {self.run} lives, but has made no step for {format_duration(self.seconds)}"
-            f"{usual}: `trainwarden stacks {self.run}` shows what it does"
-        )
-
-
-def find_pause(case: Case) -> Pause | None:
-    """Returns how long a living run has made no step; None below a few minutes or usual steps."""
-    latest = case.latest
-    running = [one for one in case.material.announced if one.alive and not one.ended]
-    if latest is None or latest.last_step is None or not running:
-        return None
-    log = next(one for one in case.logs if one.name == latest.file)
-    worker = next(
-        (one for one in running if one.log.resolve() == log.log.path.resolve()), running[0]
-    )
-    # Of lines without times, the last change of their file is the time of the last one.
-    at = log.log.modified if latest.progress_at is None else latest.progress_at
-    steps, began = latest.last_step - (latest.first_step or 0), latest.began_at
-    if began is None or latest.progress_at is None:
-        steps, began = steps + 1, worker.started_at
-    usual = max(0.0, at - began) / steps if steps else 0.0
-    seconds = case.material.now - max(at, worker.started_at)
-    least = USUAL_STEPS * usual if usual else STILL_SECONDS
-    return Pause(worker.run, seconds, usual) if seconds >= max(ALIVE_SECONDS, least) else None
-
-
 def silence(case: Case) -> Evidence | None:
     """The log goes on without progress and without an error."""
     latest, at = case.latest, case.last_progress_at
@@ -277,6 +235,10 @@ def ended_silently(case: Case) -> Evidence | None:
     total = case.latest.total
     where = "" if step is None else f" at step {step}" + (f" of {total}" if total else "")
     return Evidence(f"{case.latest.file} ends{where} without an error and without an end")
+
+
+def not_started(case: Case) -> Evidence | None:
+    return Evidence(case.not_started) if case.not_started else None
 
 
 def announced_failure(case: Case) -> Evidence | None:

@@ -19,6 +19,7 @@ from trainwarden.autopsy.files import (
     find_files,
     read_sample,
 )
+from trainwarden.autopsy.journals import read_actions
 from trainwarden.autopsy.model import LogReading
 from trainwarden.autopsy.own_files import own_files, own_folder
 from trainwarden.autopsy.reading import LogReader
@@ -96,6 +97,8 @@ class Material:
     """What `trainwarden run` recorded, if it started the run."""
     other_runs: tuple[AnnouncedWorker, ...] = ()
     """One worker of each other run that belongs to the folder; none of their files are read."""
+    actions: tuple[tuple[float, str], ...] = ()
+    """What a remediator did to the run, each with its time."""
 
 
 def gather(
@@ -105,13 +108,16 @@ def gather(
     read_boot_time: Callable[[], float | None] = host.read_boot_time,
     read_kernel_log: Callable[[], host.KernelLog | None] = host.read_kernel_log,
     announced_in: Callable[[Path], tuple[AnnouncedWorker, ...]] = lambda _: (),
+    run_name: str = "",
+    stack_journals: Sequence[Path] = (),
 ) -> Material:
-    """Reads `folder`, or one log. Raises OSError if it cannot be read."""
+    """Reads `folder`, or one log, of `run_name` if that is known. Raises OSError if it cannot."""
     folder = folder.absolute()
     announced, others = split_runs(announced_in(folder))
     saved = next((one.checkpoints for one in announced if one.checkpoints is not None), None)
     saved = saved if saved is not None and saved.is_dir() else None
-    files = own_files(find_files(folder), saved, others)
+    is_lost = bool(announced) and not folder.exists()  # what was never started has no log
+    files = FolderFiles() if is_lost else own_files(find_files(folder), saved, others)
     unread = list(files.unread)
     for one in announced:
         try:
@@ -140,6 +146,9 @@ def gather(
     kernel = read_kernel_log()
     if kernel is not None:
         logs += _of_this_host(kernel, logs)
+    names = {one.run for one in announced} or {run_name} - {""}
+    since = min((one.announced_at for one in announced), default=0.0)
+    actions = read_actions(folder, stack_journals, names, since, unread)
     ended = bool(announced) and all(one.ended and not one.alive for one in announced)
     checkpoints, rollouts = _scan_steps(text, unread, after_end if ended else time.time)
     return Material(
@@ -156,6 +165,7 @@ def gather(
         read_boot_time(),
         announced,
         others,
+        actions,
     )
 
 

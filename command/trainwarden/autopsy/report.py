@@ -268,6 +268,8 @@ def alerts(verdict: Verdict) -> list[str]:
 
 
 def _configuration(verdict: Verdict) -> Iterator[str]:
+    if verdict.case.not_started:
+        return
     yield "## To catch it next time" if verdict.likely else "## To watch such a run"
     named = alerts(verdict)
     if named:

@@ -10,6 +10,17 @@ from trainwarden_exporter.frameworks.base import bullet_points
 
 RUN_CAUSES: tuple[Cause, ...] = (
     Cause(
+        "not_started",
+        "The command could not be started",
+        (Sign(20, seen.not_started, key=True),),  # what a log shows beside it is of another run
+        bullet_points("""
+            - Correct the command, or activate the environment that has it, and start it
+              again.
+        """),
+        ("workers",),
+        (),
+    ),
+    Cause(
         "restart_loop",
         "The container or its start script failed at once, and was started again and again",
         (

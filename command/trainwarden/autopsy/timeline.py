@@ -97,6 +97,8 @@ def _outside(case: Case) -> Iterator[Event]:
     for tally in case.tallies(("restart_requested",)):
         for at in tally.times:
             yield Event(at, f"{tally.last.file}: {tally.last.text.removeprefix('trainwarden: ')}")
+    for at, text in case.material.actions:
+        yield Event(at, text)
     for boot in case.boots:
         if boot is not None:
             yield Event(boot, "the host booted")

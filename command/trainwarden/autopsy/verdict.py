@@ -7,8 +7,8 @@ from functools import cached_property
 
 from trainwarden.autopsy.case import ALIVE_SECONDS, Case
 from trainwarden.autopsy.cause import LIKELY, Cause
-from trainwarden.autopsy.findings import Pause, find_pause
 from trainwarden.autopsy.machine_causes import MACHINE_CAUSES
+from trainwarden.autopsy.pause import Pause, find_pause
 from trainwarden.autopsy.run_causes import RUN_CAUSES
 from trainwarden.autopsy.signs import Evidence
 from trainwarden_exporter.runtime.formatting import format_duration
@@ -74,7 +74,7 @@ class Verdict:
         if self.pause is not None and (not self.likely or self.likely[0].cause.name == "stalled"):
             return f"{self.pause}."
         if self.likely:
-            return f"{self.likely[0].cause.title}."
+            return f"{case.not_started or self.likely[0].cause.title}."
         if case.finished:
             return "Nothing wrong was found: the run finished."
         if case.latest is None:

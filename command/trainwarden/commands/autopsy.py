@@ -22,8 +22,10 @@ from trainwarden.autopsy.json_report import as_data
 from trainwarden.autopsy.proving import with_proofs
 from trainwarden.autopsy.report import render
 from trainwarden.autopsy.verdict import Verdict
+from trainwarden.commands.forwarded import remediator_files
 from trainwarden.run.announcement import running_pid
 from trainwarden.run.folder import state_folder
+from trainwarden.stack import load_script
 
 EXAMPLES = """\
 examples:
@@ -74,16 +76,37 @@ def find_run(name: str) -> tuple[Path, tuple[AnnouncedWorker, ...]]:
     raise ValueError(f"neither a folder, nor a log, nor a run has the name {name}; runs: {runs}")
 
 
+def stack_journals() -> list[Path]:
+    """Returns the journals of the stacks of this account, running or ended."""
+    found: list[Path] = []
+    with suppress(RuntimeError):  # the account has no home
+        claims = load_script("claims")
+        folders = dict.fromkeys((*claims.known_folders(), *claims.running_folders()))
+        for file in remediator_files(folders):
+            # here: most of the time, no stack has run
+            from trainwarden_exporter.config_file.loader import load  # noqa: PLC0415
+            from trainwarden_exporter.exceptions import ConfigError  # noqa: PLC0415
+            from trainwarden_remediator.config.schema import Config  # noqa: PLC0415
+
+            with suppress(ConfigError):
+                found.append(load(Path(file), Config).journal)
+    return found
+
+
 def run(options: argparse.Namespace) -> int:
-    folder, workers = options.folder, None
+    folder, workers, name = options.folder, None, ""
     if not folder.exists():
-        folder, workers = find_run(str(folder))
+        name = str(folder)
+        folder, workers = find_run(name)
     readers = logging.getLogger("trainwarden_exporter")
     level = readers.level
     readers.setLevel(logging.ERROR)  # the report names what is odd in the files
     try:
         material = gather(
-            folder, announced_in=lambda one: announced_in(one) if workers is None else workers
+            folder,
+            announced_in=lambda one: announced_in(one) if workers is None else workers,
+            run_name=name,
+            stack_journals=stack_journals(),
         )
         verdict = Verdict(with_proofs(Case(material)))
     finally:

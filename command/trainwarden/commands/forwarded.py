@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -77,15 +77,10 @@ def _configuration(command: str, *arguments: str) -> list[str]:
 
     if _names_a_file(arguments):
         return []
-    link, claims = load_script("runfolder").REMEDIATOR_LINK, load_script("claims")
-
-    def files(folders: Sequence[Path]) -> list[str]:
-        links = (folder / link for folder in folders)
-        return [one.read_text(encoding="utf-8") for one in links if one.exists()]
-
+    claims = load_script("claims")
     here = Path("remediator.yml")
     here = here.absolute() if here.exists() else here  # the working folder may be gone
-    running = files(claims.running_folders())
+    running = remediator_files(claims.running_folders())
     of_here = [one for one in running if _is_same(here, Path(one))]
     if len(found := of_here or running) == 1:
         if here.exists() and not of_here:
@@ -99,7 +94,7 @@ def _configuration(command: str, *arguments: str) -> list[str]:
             )
         print(f"trainwarden {command}: uses {here}", file=sys.stderr)
         return [f"--config.file={here}"]
-    left = files(claims.known_folders())
+    left = remediator_files(claims.known_folders())
     shown = "".join(f"\n  --config.file {one}" for one in running or left)
     if running:
         raise ValueError(f"several stacks run; choose one:{shown}")
@@ -119,12 +114,19 @@ def _observed(_command: str, *arguments: str) -> list[str]:
 
     if _names_a_file(arguments):
         return []
-    link = load_script("runfolder").REMEDIATOR_LINK
-    links = [one / link for one in load_script("claims").running_folders() if (one / link).exists()]
-    if len(links) != 1:
+    files = remediator_files(load_script("claims").running_folders())
+    if len(files) != 1:
         return []
-    config = load_setup(Path(links[0].read_text(encoding="utf-8"))).config
+    config = load_setup(Path(files[0])).config
     return [f"--config.file={config.exporter.config}"]
+
+
+def remediator_files(folders: Iterable[Path]) -> list[str]:
+    """Returns the paths of the remediator.yml files of stacks, by the folders of the stacks."""
+    from trainwarden.stack import load_script  # noqa: PLC0415 - as above
+
+    links = (folder / load_script("runfolder").REMEDIATOR_LINK for folder in folders)
+    return [one.read_text(encoding="utf-8") for one in links if one.exists()]
 
 
 def _names_a_file(arguments: Sequence[str]) -> bool:

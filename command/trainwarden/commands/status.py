@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import time
 import urllib.request
@@ -43,6 +44,8 @@ DETAIL = 4
 """Rank of a line that is left out first."""
 _GAVE_UP = "TrainingRemediationGaveUp"
 """Reports that the remediator refuses or abandons what another alert is about."""
+_COMMAND = re.compile(r"`(trainwarden [^`]+)`")
+_SENTENCE_END = re.compile(r"(?<=[.?]) (?=[A-Z`])")
 NEEDED = 2
 UNKNOWN = 3
 CLEAR = "\x1b[H\x1b[2J"
@@ -166,7 +169,7 @@ def _lines(status: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
     """Yields the lines, each with its rank: the lowest are kept longest."""
     yield 0, f"{status['host']}: {status['headline']}"
     yield 0, f"  {LABEL}: {status['who_acts']}. {status['how']}".rstrip()
-    for count, (name, step) in enumerate(status["first_steps"].items()):
+    for count, (name, step) in enumerate(_first_steps(status)):
         yield 1 if count < FULL_PROBLEMS else DETAIL, f"  first, {name}: {step}"
     for count, problem in enumerate(status["problems"][1:], 1):  # the headline has the first
         rank = 1 if count < FULL_PROBLEMS else DETAIL
@@ -193,6 +196,16 @@ def _lines(status: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
     for action in remediator["actions"][:1]:
         about = f"{action['action']} of {_scope(action, 'the host')}"
         yield DETAIL, f"  last action: {about}: {action['outcome']}"
+
+
+def _first_steps(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields what to do first about each alert, without sentences on a command that is shown."""
+    shown = set(_COMMAND.findall(status["how"]))
+    for name, step in status["first_steps"].items():
+        sentences = ((one, set(_COMMAND.findall(one))) for one in _SENTENCE_END.split(step))
+        if kept := [one for one, commands in sentences if not commands or commands - shown]:
+            yield name, " ".join(kept)
+        shown.update(_COMMAND.findall(step))
 
 
 def _distinct(

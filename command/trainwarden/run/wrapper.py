@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from trainwarden.run.announcement import Announcement
-from trainwarden.run.control import Client, ControlSocket, refusal
+from trainwarden.run.control import Client, refusal
 from trainwarden.run.ending import GRACE_SECONDS, TICK_MILLISECONDS, Ending
 from trainwarden.run.launcher import MESSAGE_BYTES, NOT_EXECUTABLE, NOT_FOUND
 from trainwarden.run.left_processes import describe_left_behind
@@ -32,14 +32,13 @@ from trainwarden.run.policy import (
     waits_for_remediator,
 )
 from trainwarden.run.process_tree import read_start_ticks
+from trainwarden.run.registration import Registration
 from trainwarden.run.relay import Relay
 from trainwarden.run.run_log import RunLog
 from trainwarden.run.signals import GROUP, HANDLED, STOPS, has_terminal
 from trainwarden.run.streams import Streams
 
 STOPPED_BY_USER = "it was stopped by the user"
-LOOK_SECONDS = 10.0
-"""Time between two looks whether the announcement still is there."""
 RETRY_SECONDS = 3600.0
 """How long a detached run that has failed waits for a request to start it again."""
 
@@ -62,7 +61,7 @@ class Wrapper:
         self._relay = Relay(streams, log)
         self._channel = channel
         self._detached = detached
-        self._control: ControlSocket | None = None
+        self._registration = Registration(announcement)
         self._attended = has_terminal()
         self._poll = select.poll()
         self._registered: dict[int, int] = {}
@@ -77,14 +76,13 @@ class Wrapper:
         self._stop_at_start: float | None = None
         """The grace in seconds, if the user stopped the command while it was started."""
         self._retry_until: float | None = None
-        self._look_at = time.monotonic() + LOOK_SECONDS
 
     def run(self, last_message: Sequence[str] | None = None) -> int:
         """Returns the wait status of the command; 127 or 126 as its code if it did not start.
 
         `last_message` is the last word of the launcher to the wrapper before this one.
         """
-        self._listen()
+        self._registration.listen()
         self._catch_signals()
         self._streams.enter_raw()
         try:
@@ -97,17 +95,10 @@ class Wrapper:
             self._relay.flush()
         finally:
             self._streams.restore()
-            if self._control is not None:
-                self._control.close()
+            self._registration.close()
             with suppress(OSError):
                 self._channel.send(b"bye")
         return self._status
-
-    def _listen(self) -> None:
-        if self._control is not None:  # its folder was removed
-            self._control.close()
-        with suppress(OSError):  # the run itself needs no socket
-            self._control = ControlSocket(self._announcement.files.socket)
 
     def _catch_signals(self) -> None:
         self._wakeup, wakeup = os.pipe()
@@ -137,10 +128,8 @@ class Wrapper:
                     self._handle_signal(signal.Signals(number))
             elif fd == self._channel.fileno():
                 self._receive()
-            elif self._control is not None and fd == self._control.fileno():
-                self._control.accept()
-            elif self._control is not None and fd in self._control.clients:
-                if (found := self._control.read(fd)) is not None:
+            elif fd in self._registration.descriptors():
+                if (found := self._registration.serve(fd)) is not None:
                     self._answer(*found)
             else:
                 self._relay_data(fd, events)
@@ -157,14 +146,13 @@ class Wrapper:
         if self._ending is not None:
             return TICK_MILLISECONDS
         moments = [one for one in (self._start_at, self._retry_until) if one is not None]
-        moments.append(self._look_at)
+        moments.append(self._registration.check_at)
         return max(0, int((min(moments) - time.monotonic()) * 1000) + 1)
 
     def _register(self) -> None:
         wanted = {self._wakeup: select.POLLIN, self._channel.fileno(): select.POLLIN}
         wanted |= self._relay.wanted()
-        if self._control is not None:
-            wanted |= dict.fromkeys((self._control.fileno(), *self._control.clients), select.POLLIN)
+        wanted |= dict.fromkeys(self._registration.descriptors(), select.POLLIN)
         for fd in self._registered.keys() - wanted.keys():
             self._poll.unregister(fd)
         for fd, events in wanted.items():
@@ -182,11 +170,8 @@ class Wrapper:
             self._start()
         if self._retry_until is not None and now >= self._retry_until:
             self._status = self._announcement.content["exit_status"]
-        if now >= self._look_at:
-            self._look_at = now + LOOK_SECONDS
-            if self._announcement.restore():
-                self._listen()
-                self._log.reopen()
+        if self._registration.renew():
+            self._log.reopen()
 
     def _lose_terminal(self) -> None:
         self._relay.drop_user()

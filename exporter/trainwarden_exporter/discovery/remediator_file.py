@@ -10,7 +10,7 @@ from trainwarden_exporter.discovery.proposal import Proposal, ProposedRun, Propo
 from trainwarden_exporter.discovery.yaml_writer import comment_lines, flow
 
 _HEAD = """\
-# Proposed by `trainwarden-exporter discover` for this host. Review before use: a target is what the
+# Proposed by `trainwarden discover` for this host. Review before use: a target is what the
 # remediator may restart, and `start` must resume from the newest checkpoint.
 mode: observe  # decide and record only; set `act` when the journal satisfies you
 token_file: secrets/webhook-token  # `make up` creates it when it is missing

@@ -31,7 +31,7 @@ def render(proposal: Proposal, *, gpus: int = 0) -> str:
     """Returns the file. Everything in it may be changed; unrecognised parts are comments."""
     runs = proposal.runs
     lines = [
-        "# Proposed by `trainwarden-exporter discover` for this host. Review before use:",
+        "# Proposed by `trainwarden discover` for this host. Review before use:",
         "# names can be changed, and limits that trigger actions are never guessed.",
         "state_folder: state",
         "# Shown on the exporter's page. `trainwarden up` gives its exporter the real address.",

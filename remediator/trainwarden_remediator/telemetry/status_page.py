@@ -274,7 +274,7 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
         "operator_needed": critical_problem(state)[:MAX_TEXT_LENGTH],
         "open_alerts": len(work.incidents) if journal is None else journal.open_incidents,
         "alerts": [_alert_json(one, situation, active) for one in _without_shown(work, views)],
-        "actions": [_action_json(one) for one in reversed(work.actions[-ACTIONS:])],
+        "actions": [action_json(one) for one in reversed(work.actions[-ACTIONS:])],
         "firing": None if views is None else [_firing_json(one, steps) for one in views[:ALERTS]],
         "firing_count": None if views is None else len(views),
         "unhandled_count": sum(urgency(one.who) < urgency(REMEDIATOR) for one in views or ()),
@@ -329,7 +329,8 @@ def _alert_json(
     }
 
 
-def _action_json(action: PastAction) -> Mapping[str, Any]:
+def action_json(action: PastAction) -> Mapping[str, Any]:
+    """Returns an action for programs, with its outcome in words."""
     if action.kind == "notify":
         tone, outcome = "warn", "the on-call is notified"
     elif action.ended_at is None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from autopsying import announce, examine
+from trainwarden import cli
 from trainwarden.autopsy.json_report import as_data
 from trainwarden.autopsy.report import render
 from trainwarden.autopsy.verdict import Verdict
@@ -65,6 +66,36 @@ def test_the_log_and_the_signal_of_a_killed_run_are_read(work: Path) -> None:
     assert verdict.case.last_step == 27
     assert [one.cause.name for one in verdict.likely] == ["killed"]
     assert "killed by SIGKILL" in render(verdict)
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("pyton", "The command pyton was not found"),
+        ("./train.py", "The command ./train.py cannot be executed: Permission denied"),
+        ("WANDB_API_KEY=0123456789", "The command WANDB_API_KEY=[redacted] was not found"),
+    ],
+)
+def test_that_a_command_could_not_be_started_is_the_first_cause(
+    work: Path, command: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (work / "train.py").touch(mode=0o644)
+    argv = [sys.executable, "-m", "trainwarden", "run", "--name", "typo", "--", command, "train.py"]
+    subprocess.run(argv, cwd=work, check=False, capture_output=True)
+    (work / "train.log").write_text("Traceback (most recent call last):\n")
+    for named in ("typo", str(work)):
+        assert cli.main(["autopsy", named, "--json"]) == 3
+        found = json.loads(capsys.readouterr().out)
+        assert found["headline"] == f"{why}."
+        assert found["causes"][0]["name"] == "not_started"
+        assert not {"killed", "interrupted"} & {one["name"] for one in found["causes"]}
+        assert cli.main(["autopsy", named]) == 3
+        shown = capsys.readouterr().out
+        assert "not started, exit status 12" in shown
+        assert "exporter.yml" not in shown
+    announce(work.parent / "state", "last", cwd=str(work), started_at=9.0)
+    cli.main(["autopsy", str(work)])
+    assert "`typo`, not started: `trainwarden autopsy typo`" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,9 @@ async def test_the_command_approves_for_a_remediator_that_runs(
         await come(lambda: bool(remediator.journal.proposals()))
         began = time.time()
         assert await asyncio.to_thread(main, command) == 0
-        assert "approved once, for 10 min" in capsys.readouterr().out
+        shown = capsys.readouterr().out
+        assert "approved once, for 10 min" in shown
+        assert "`trainwarden journal --follow` shows what is done" in shown
         await come(lambda: "healed" in box.journaled())
         assert await asyncio.to_thread(main, command) == 1
     assert [one.at >= began for one in box.events() if one.kind == "intent"] == [True]

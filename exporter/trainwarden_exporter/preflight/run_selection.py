@@ -1,0 +1,46 @@
+"""Selects the runs that a command is about: those of a configuration, and announced ones."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from trainwarden_exporter.checkpoints.config import CheckpointConfig
+from trainwarden_exporter.config import Config, announcements_folder, load_config, with_announced
+from trainwarden_exporter.exceptions import ConfigError, UsageError
+from trainwarden_exporter.processes.announcements import read_announcements
+from trainwarden_exporter.run_config import RunConfig
+
+
+def load_optional(file: Path | None) -> Config:
+    """Returns the configuration in `file`, or the defaults. Raises UsageError."""
+    try:
+        return Config() if file is None else load_config(file)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+
+
+def select_runs(
+    file: Path | None, name: str | None, *, past: bool = False
+) -> tuple[Config, list[RunConfig]]:
+    """Returns the configuration in `file`, and its run of that name, or all. Raises UsageError.
+
+    With `past`, it may be an announced run that was stopped, and may be named by the folder of its
+    checkpoints.
+    """
+    config = load_optional(file)
+    folder = announcements_folder(config)
+    config, _ = with_announced(config, read_announcements(folder, time.time(), past=past))
+    runs = [run for run in config.runs if name in (None, run.name)]
+    place = Path(name or "").resolve() if past and not runs else None
+    runs = runs or [one for one in config.runs if place and place in map(_folder, one.checkpoints)]
+    if not runs:
+        known = ", ".join(run.name for run in config.runs) or "none, `trainwarden run` starts one"
+        named = "" if name is None else f"no run has the name {name}; "
+        hint = "; `trainwarden autopsy` reads any folder" if place and place.is_dir() else ""
+        raise UsageError(f"{named}runs: {known}{hint}")
+    return config, runs
+
+
+def _folder(checkpoints: CheckpointConfig) -> Path:
+    return Path(checkpoints.folder or "/").resolve()
