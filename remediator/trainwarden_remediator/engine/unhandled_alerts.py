@@ -345,7 +345,7 @@ def _memory_detail(worker: WorkerState | None) -> str:
     """Returns how much memory a worker holds, and its limit; "" if not known."""
     if worker is None or worker.memory_limit_bytes is None:
         return ""
-    held, limit = map(format_size, (worker.resident_bytes, worker.memory_limit_bytes))
+    held, limit = map(format_size, (worker.memory_bytes, worker.memory_limit_bytes))
     return f"it holds {held}, its limit is {limit}"
 
 

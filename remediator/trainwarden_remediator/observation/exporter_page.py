@@ -151,7 +151,7 @@ def _worker(key: WorkerKey, page: _Page) -> WorkerState:
     return WorkerState(
         processes=needed("processes"),
         expected=needed("expected_processes"),
-        resident_bytes=needed("memory_bytes"),
+        memory_bytes=needed("memory_bytes"),
         finished=bool(maybe("finished")),
         started_at=maybe("start_timestamp_seconds"),
         memory_limit_bytes=maybe("memory_limit_bytes"),

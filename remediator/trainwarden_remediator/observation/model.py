@@ -17,7 +17,7 @@ class WorkerState:
 
     processes: float
     expected: float
-    resident_bytes: float
+    memory_bytes: float
     """Shared pages count once, if the exporter shows so."""
     finished: bool
     started_at: float | None

@@ -18,7 +18,12 @@ from trainwarden_exporter.frameworks.error_lines import (
 )
 from trainwarden_exporter.runtime.formatting import format_size, plural
 from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition
-from trainwarden_remediator.journal.evidence_text import is_missing, process_ends, proved_wait
+from trainwarden_remediator.journal.evidence_text import (
+    held_memory,
+    is_missing,
+    process_ends,
+    proved_wait,
+)
 from trainwarden_remediator.report.markdown import TimeFormat, code, format_elapsed, text
 from trainwarden_remediator.report.model import EvidenceRecord, IncidentRecord
 
@@ -153,7 +158,7 @@ def _from_host(record: EvidenceRecord, times: TimeFormat) -> Iterator[str]:
 
 
 def _from_worker(name: str, worker: Mapping[str, Any], at: float) -> Iterator[str]:
-    limit, held = worker.get("memory_limit_bytes"), worker.get("resident_bytes", 0)
+    limit, held = worker.get("memory_limit_bytes"), held_memory(worker)
     if limit and held > limit:
         since = worker.get("started_at")
         age = f", {format_elapsed(at - since)} after its start" if since else ""

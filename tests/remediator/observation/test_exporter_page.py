@@ -363,4 +363,4 @@ def test_what_counts_towards_the_limit_counts_for_the_remediator_too() -> None:
         f"trainwarden_worker_memory_bytes{labels} 10e9\n"
     )
     found = see(worker).workers[WorkerKey("demo", "w")]
-    assert found.resident_bytes == 10e9
+    assert found.memory_bytes == 10e9

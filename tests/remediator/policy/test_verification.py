@@ -25,7 +25,7 @@ RESUMED = RunState(
 def exporter(
     *servers: ServerState, run: RunState | None = None, started: float | None = NOW + 5
 ) -> ExporterState:
-    workers = {ROLLOUT: make_worker(resident_bytes=GIB, started_at=started)}
+    workers = {ROLLOUT: make_worker(memory_bytes=GIB, started_at=started)}
     runs = {} if run is None else {"demo": run}
     return ExporterState(workers, 1, 1, servers={"demo": servers}, runs=runs)
 

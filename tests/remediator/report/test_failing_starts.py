@@ -140,7 +140,7 @@ def loop(journal: Journal, clock: FakeClock) -> Any:
 def report(
     folder: Path, clock: FakeClock, *alerts: Any, one: Announcement = ONE, stopped: bool = False
 ) -> str:
-    gone = make_worker(processes=0, resident_bytes=0, last_exit_code=1)
+    gone = make_worker(processes=0, memory_bytes=0, last_exit_code=1)
     current = CurrentState(
         ExporterState({TRAINER: gone}, 2e10, 2e9),
         alerts,

@@ -75,7 +75,7 @@ OOM = make_alert(
 
 
 def exporter(run: RunState) -> ExporterState:
-    healthy = make_worker(resident_bytes=1)
+    healthy = make_worker(memory_bytes=1)
     return ExporterState({ROLLOUT: healthy}, 2e10, 2e9, runs={"demo": run})
 
 
