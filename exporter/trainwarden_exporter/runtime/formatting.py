@@ -51,6 +51,11 @@ def format_time(timestamp: float) -> str:
     return f"{datetime.fromtimestamp(timestamp, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
+def format_clock(timestamp: float) -> str:
+    """Unix time of the last day, as `02:15 UTC`."""
+    return f"{datetime.fromtimestamp(timestamp, UTC):%H:%M} UTC"
+
+
 def plural(count: int, noun: str) -> str:
     """`1 worker`, `2 workers`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

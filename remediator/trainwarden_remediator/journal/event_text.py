@@ -188,7 +188,7 @@ def describe(event: Event) -> str:
         case "result":
             return _result(facts)
         case "outcome":
-            return _outcome(facts)
+            return _outcome(event)
         case "hold" | "resume" | "approved":
             return _describe_hold_event(event.kind, facts)
         case (
@@ -327,11 +327,12 @@ def _result(facts: dict[str, Any]) -> str:
     return f"started {_pids(facts['processes'])}{killed}"
 
 
-def _outcome(facts: dict[str, Any]) -> str:
+def _outcome(event: Event) -> str:
+    facts = event.facts
     if facts["outcome"] == "healed":
         remark = f"; but {facts['remark']}" if facts.get("remark") else ""
         seconds = f"{facts['seconds']:g} s after the action began"
-        again = describe_recurrence(facts)
+        again = describe_recurrence(event)
         return f"healed: verified {seconds}{remark}{again and f'; {again}'}"
     return f"not healed: {facts['seen']}" if facts.get("seen") else "not healed"
 

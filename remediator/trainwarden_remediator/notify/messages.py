@@ -291,8 +291,9 @@ def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> Messa
 
 def _what(event: Event) -> str:
     """Describes an event in words for a reader who does not know the journal."""
-    if event.kind != "decision":
-        return event_text.describe(event)
+    if event.kind != "decision":  # how often it has come again is a value of its own
+        facts = {name: value for name, value in event.facts.items() if name != "again"}
+        return event_text.describe(replace(event, facts=facts))
     reason, detail = str(event.facts.get("reason")), str(event.facts.get("detail") or "")
     held = _LOOP_HELD if event.alert == RESTART_LOOP else _HELD
     described = held if reason == "hold" else event_text.describe_reason(reason, detail)
@@ -348,7 +349,7 @@ def _title(notification: Notification) -> str:
 
 def _repeated(event: Event) -> str:
     """Returns how often a fault was healed, at which pace, and what that has cost so far."""
-    text = describe_recurrence(event.facts)
+    text = describe_recurrence(event)
     rings = event.facts.get("again", {}).get("times") == FIRST_LOUD_TIMES - 1
     return f"{text}; the next time rings" if rings else text
 

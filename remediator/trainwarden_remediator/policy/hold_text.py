@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
-from trainwarden_exporter.runtime.formatting import format_time
+from trainwarden_exporter.runtime.formatting import format_clock, format_time
 from trainwarden_exporter.runtime.responsibility import who_acts
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal import event_text
@@ -51,5 +50,5 @@ def in_force(holds: Sequence[Hold]) -> Sequence[Hold]:
 
 def _clock(at: float, now: float) -> str:
     if abs(at - now) < DAY_SECONDS:
-        return f"{datetime.fromtimestamp(at, UTC):%H:%M} UTC"
+        return format_clock(at)
     return format_time(at)
