@@ -316,6 +316,35 @@ def test_what_an_operator_has_stopped_before_is_no_fault(
     fail(journal, clock, 3)
     whole = report(tmp_path, clock, loop(journal, clock))
     assert "| **Fault** | Fri 15 Jan 2027, 07:59:58 UTC |" in whole
-    assert "- Worker `demo/trainer` ended with exit status 1 at 07:59:58." in whole
+    ends = "07:59:58, 08:02:03, 08:04:08 and 08:06:13"
+    assert f"- Worker `demo/trainer` ended with exit status 1 at {ends}." in whole
     assert "No new step from 07:59:40 until 08:06:" in whole
     assert "when the incident ended" not in whole
+
+
+def test_the_cause_of_each_crash_of_an_incident_is_shown_but_no_end_by_an_action(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    """The kernel kills it three times, as memory runs out; a fourth restart ends one that hangs."""
+    journal.record_alerts([GONE])
+    ended_at = 0.0
+    for attempt in range(1, 5):
+        content = json.loads(evidence(clock.now(), NOW - 20))
+        content["announced"]["demo/trainer"]["exit_code"] = 137
+        content["seen"]["workers"]["demo/trainer"]["last_exit_code"] = 137
+        content["seen"]["memory"] = {"oom_killed_at": clock.now() - 1}
+        if attempt == 4:
+            content["announced"]["demo/trainer"]["ended_at"] = ended_at
+        action = journal.record_intent(1, TRAINER, "restart", (), attempt=(attempt, 4))
+        journal.keep_evidence(1, action, "act", json.dumps(content))
+        clock.pass_by(5)
+        ended_at = clock.now() - 2
+        journal.record_result(action, "done", started_by="trainwarden", processes=[attempt])
+        clock.pass_by(120)
+        journal.record_outcome(action, "not_healed")
+    cause = report_incident(tmp_path / "journal.db", 1, STYLE, clock.now())
+    cause = cause.partition("## Likely cause\n\n")[2].partition("\n")[0]
+    assert cause == (
+        "- Worker `demo/trainer` was killed by SIGKILL (exit status 137) at 07:59:58, 08:02:03 and"
+        " 08:04:08; the kernel killed a process then because memory ran out (OOM kill)."
+    )
