@@ -51,9 +51,11 @@ def format_time(timestamp: float) -> str:
     return f"{datetime.fromtimestamp(timestamp, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def format_clock(timestamp: float) -> str:
-    """Unix time of the last day, as `02:15 UTC`."""
-    return f"{datetime.fromtimestamp(timestamp, UTC):%H:%M} UTC"
+def format_clock(timestamp: float, now: float) -> str:
+    """Unix time, as `02:15 UTC` within a day of `now`, else as `format_time`."""
+    if abs(timestamp - now) < _DURATION_UNITS[0][0]:
+        return f"{datetime.fromtimestamp(timestamp, UTC):%H:%M} UTC"
+    return format_time(timestamp)
 
 
 def plural(count: int, noun: str) -> str:

@@ -70,7 +70,7 @@ def describe_recurrence(event: Event) -> str:
         return ""
     least, most = map(format_duration, again["after"])
     pace = least if least == most else f"{least} to {most}"
-    since = format_clock(event.at - again["within"])
+    since = format_clock(event.at - again["within"], event.at)
     cost = format_duration(again["lost_seconds"])
     if "lost_steps" in again:
         cost += f" and {plural(again['lost_steps'], 'step')} made again"

@@ -59,6 +59,9 @@ WAITS_TITLE = "not healed before an operator changes something"
 HALTED_TITLE = "a run stands still, as it was halted by hand"
 """The title of `stalled` of a run at a prompt, or that is stopped."""
 
+STALL_ENDED_TITLE = "a run goes on, its stall has ended"
+"""The title of `stalled` of such an end, if the remediator has not acted."""
+
 UNWATCHED_TITLE = "a command has ended, and its processes go on unwatched"
 """The title of `finished` of a command that has left processes behind."""
 
@@ -172,7 +175,7 @@ def subject_of(event: Event) -> Sequence[object]:
     """Returns what a lasting notification is about, by which its repetitions are recognised."""
     facts = event.facts
     cause = facts.get("reason", facts.get("rung", facts.get("fingerprint")))
-    if event.kind == "unhandled_ended":
+    if event.kind == "unhandled_ended" or "lasted_seconds" in facts:
         cause = None  # it has ended for all of them
     return (event.alert, event.run, event.worker, cause)
 
@@ -312,7 +315,7 @@ def _who_acts(notification: Notification, holds: Sequence[Hold]) -> str:
         if _asks(notification):
             return who_acts(operator=True)
         goes_on = notification.notification_event in ("action_started", "not_healed", "stalled")
-        return who_acts(remediator=goes_on)
+        return who_acts(remediator=goes_on and "lasted_seconds" not in event.facts)
     key = WorkerKey(event.run or "", event.worker or "")
     # Nothing follows when a hold is lifted: the alert blocks restarts itself, or none is taken.
     waits = event.kind == "unhandled" and "proposed" in event.facts
@@ -339,6 +342,8 @@ def _title(notification: Notification) -> str:
         return ENDED_TITLE if gone and ended else NOT_RESTARTED_TITLE
     if notification.event.facts.get("halted"):
         return HALTED_TITLE
+    if "lasted_seconds" in notification.event.facts:
+        return STALL_ENDED_TITLE
     if notification.event.facts.get("goes_on"):
         return UNWATCHED_TITLE
     if notification.notification_event == "held_by_alert":

@@ -325,7 +325,7 @@ def test_what_an_operator_has_stopped_before_is_no_fault(
 def test_the_cause_of_each_crash_of_an_incident_is_shown_but_no_end_by_an_action(
     tmp_path: Path, journal: Journal, clock: FakeClock
 ) -> None:
-    """The kernel kills it three times, as memory runs out; a fourth restart ends one that hangs."""
+    """The kernel kills it three times, as memory runs out; a fourth restart ends a hang."""
     journal.record_alerts([GONE])
     ended_at = 0.0
     for attempt in range(1, 5):
