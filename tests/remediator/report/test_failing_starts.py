@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -247,9 +248,10 @@ def test_a_leak_that_the_remediator_restarts_again_and_again_is_named(
         clock.pass_by(120)
     looping = loop(journal, clock)
     mended = (
-        "The remediator restarted it 3 times as it exceeds its memory limit. It still runs and "
-        "grows: `trainwarden stop demo` ends it. Another restart does not help: mend the leak, or "
-        "raise its memory limit (`--memory-limit` of `trainwarden run`), then start it yourself"
+        "The remediator restarted it 3 times since 08:00 UTC as it exceeds its memory limit. It "
+        "still runs and grows: `trainwarden stop demo` ends it. Another restart does not help: "
+        "mend the leak, or raise its memory limit (`--memory-limit` of `trainwarden run`), then "
+        "start it yourself"
     )
     runs = ONE.model_copy(update={"state": "running", "exits": ()})
     whole = report(tmp_path, clock, looping, one=runs)
@@ -348,3 +350,31 @@ def test_the_cause_of_each_crash_of_an_incident_is_shown_but_no_end_by_an_action
         "- Worker `demo/trainer` was killed by SIGKILL (exit status 137) at 07:59:58, 08:02:03 and"
         " 08:04:08; the kernel killed a process then because memory ran out (OOM kill)."
     )
+
+
+def test_crashes_that_were_healed_are_named_though_the_remediator_tries_again(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    for _ in range(2):
+        journal.record_alerts([replace(GONE, starts_at=clock.now())])
+        incident = journal.open_incidents()[-1]
+        action = journal.record_intent(incident.id, TRAINER, "restart", (), attempt=(1, 3))
+        journal.keep_evidence(incident.id, action, "act", evidence(clock.now(), NOW - 20))
+        journal.record_result(action, "done", started_by="trainwarden", processes=[7])
+        clock.pass_by(60)
+        journal.record_outcome(action, "healed", seconds=60)
+        journal.record_alerts([replace(GONE, starts_at=incident.starts_at, firing=False)])
+        clock.pass_by(1140)
+    again = replace(GONE, starts_at=clock.now())
+    journal.record_alerts([again])
+    step = (
+        f"It has crashed 3 times since 08:00 UTC, though each restart healed it: `{ERROR}`. Each "
+        "restart helps until the next crash, and repeats what was not saved. The remediator tries "
+        "again; once the cause is mended, you can start it yourself"
+    )
+    assert f"- `demo/trainer`: {step}: `{START}`" in report(tmp_path, clock, again)
+    known = AnnouncedRuns({TRAINER: AnnouncedWorker(ONE, Path("/runs.d/a.json"), 0)})
+    actions = journal.last_actions(10)
+    assert mending(again, actions, known, who_acts="The remediator").startswith(step)
+    tomorrow = replace(again, starts_at=clock.now() + 86400)
+    assert not mending(tomorrow, actions, known)
