@@ -195,6 +195,7 @@ def _servers(page: _Page, run: str) -> Iterator[ServerState]:
             worked_at=page.maybe("inference_progress_timestamp_seconds", **which),
             start_grace=page.maybe("inference_start_grace_seconds", **which) or 0.0,
             seen_at=page.maybe("inference_seen_timestamp_seconds", **which),
+            engine=labels.get("engine", ""),
         )
 
 

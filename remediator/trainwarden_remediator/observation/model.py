@@ -66,6 +66,8 @@ class ServerState:
     start_grace: float = 0.0
     """Seconds that the server may take to start."""
     seen_at: float | None = None
+    engine: str = ""
+    """Its type, as the exporter names it."""
 
 
 @dataclass(frozen=True, slots=True)
