@@ -174,7 +174,8 @@ def deduplication_key(event: Event) -> str:
 def subject_of(event: Event) -> Sequence[object]:
     """Returns what a lasting notification is about, by which its repetitions are recognised."""
     facts = event.facts
-    cause = facts.get("reason", facts.get("rung", facts.get("fingerprint")))
+    names = ("reason", "rung", "fingerprint", "unended", "still_run")
+    cause = next((facts[name] for name in names if name in facts), None)
     if event.kind == "unhandled_ended" or "lasted_seconds" in facts:
         cause = None  # it has ended for all of them
     return (event.alert, event.run, event.worker, cause)
@@ -218,7 +219,8 @@ def _rank(notification: Notification) -> tuple[bool, bool, int]:
 def _asks(notification: Notification) -> bool:
     """Whether an operator acts on what is not urgent."""
     facts = notification.event.facts
-    return any(facts.get(name) for name in ("halted", "goes_on", "still_run"))
+    still_run = facts.get("still_run") and facts.get("rings", True)
+    return bool(still_run or facts.get("halted") or facts.get("goes_on"))
 
 
 def _states(notifications: Sequence[Notification]) -> Iterator[Notification]:
