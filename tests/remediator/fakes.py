@@ -113,7 +113,7 @@ class FakeAction(Action):
     key: WorkerKey
     observer: FakeObserver
     clock: FakeClock
-    heal: Mapping[str, Any] = field(default_factory=lambda: {"resident_bytes": GIB, "processes": 1})
+    heal: Mapping[str, Any] = field(default_factory=lambda: {"memory_bytes": GIB, "processes": 1})
     error: Exception | None = None
     stands: ActionState = ActionState.UNTOUCHED
     differs: str = ""

@@ -112,7 +112,7 @@ def make_worker(**changes: Any) -> WorkerState:
     leaking = WorkerState(
         processes=1,
         expected=1,
-        resident_bytes=9 * GIB,
+        memory_bytes=9 * GIB,
         finished=False,
         started_at=NOW - 3600,
         memory_limit_bytes=8 * GIB,

@@ -51,6 +51,13 @@ def format_time(timestamp: float) -> str:
     return f"{datetime.fromtimestamp(timestamp, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
+def format_clock(timestamp: float, now: float) -> str:
+    """Unix time, as `02:15 UTC` within a day of `now`, else as `format_time`."""
+    if abs(timestamp - now) < _DURATION_UNITS[0][0]:
+        return f"{datetime.fromtimestamp(timestamp, UTC):%H:%M} UTC"
+    return format_time(timestamp)
+
+
 def plural(count: int, noun: str) -> str:
     """`1 worker`, `2 workers`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -191,6 +191,6 @@ def health_problem(exporter: ExporterState, key: WorkerKey, began: float) -> str
     if worker.started_at is None or worker.started_at < began - START_TOLERANCE_SECONDS:
         return "it has not restarted"
     limit = worker.memory_limit_bytes
-    if limit is not None and worker.resident_bytes > limit:
-        return f"{format_size(worker.resident_bytes)} resident, above its limit"
+    if limit is not None and worker.memory_bytes > limit:
+        return f"it holds {format_size(worker.memory_bytes)}, above its limit"
     return ""

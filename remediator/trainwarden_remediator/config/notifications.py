@@ -111,9 +111,10 @@ class Receiver(Section):
     two minutes, and the wait does not end automatically (`blocked`); a critical alert has begun
     (`unhandled`) on which the remediator does not act and which Alertmanager reports to nobody, or
     has ended (`unhandled_ended`); a run has stood still for two minutes, and is restarted once it
-    is proved to be stuck (`stalled`); an action has started (`action_started`), and has `healed` or
-    `not_healed` the condition; the same fault was healed for the fourth, the eighth, the sixteenth
-    time within twelve hours (`recurring`, in place of `healed`); a run has `finished`.
+    is proved to be stuck, or goes on without an action (`stalled`); an action has started
+    (`action_started`), and has `healed` or `not_healed` the condition; the same fault was healed
+    for the fourth, the eighth, the sixteenth time within twelve hours (`recurring`, in place of
+    `healed`); a run has `finished`.
     Default: all but `action_started` and `not_healed`."""
 
     @model_validator(mode="after")

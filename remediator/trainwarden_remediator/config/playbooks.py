@@ -23,7 +23,7 @@ class Condition(StrEnum):
     """The condition that a playbook ends. It is evaluated again right before each action."""
 
     OVER_MEMORY_LIMIT = "over_memory_limit"
-    """The worker's resident memory is above its limit."""
+    """The worker's memory is above its limit."""
     MISSING = "missing"
     """Fewer processes of the worker run than expected, and it has not finished."""
     OVER_AGE_LIMIT = "over_age_limit"

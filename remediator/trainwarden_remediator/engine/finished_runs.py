@@ -31,6 +31,9 @@ class FinishedRuns:
         also begin and finish between two observations."""
         self._ending: dict[str, float] = {}
         """Finished runs whose other commands still run, and since when."""
+        self._left: dict[str, frozenset[tuple[str, float]]] = {}
+        """The commands that were last named beside a finished run, by name and start: they ring
+        once, and not at each end of a run whose server is to go on."""
         self._unended: dict[str, float] = {}
         """Runs whose processes may live on, and since when."""
 
@@ -52,16 +55,20 @@ class FinishedRuns:
         self._ending = {name: at for name, at in self._ending.items() if name in finished}
         for name in sorted(finished - self._known):
             run, now = exporter.runs[name], self._context.clock.monotonic()
-            others = self._running_commands(name)
+            others, known = self._running_commands(name), self._left.get(name, frozenset())
             if others and now - self._ending.setdefault(name, now) < ENDING_SECONDS:
                 continue  # `trainwarden run` stops those of its file with the run
             is_complete = run.total_steps is not None and run.step == run.total_steps
             left = await asyncio.to_thread(self._count_left_behind, name)
             # what lives on after all steps trains no more
             goes_on = {"goes_on": left} if left and not is_complete else {}
-            still = {"still_run": others, "stop": f"trainwarden stop {name}"} if others else {}
+            still: dict[str, object] = {}
+            if names := sorted(worker for worker, _ in others):
+                still = {"still_run": names, "stop": f"trainwarden stop {name}"}
+                still["rings"] = not others <= known
             await self._record(name, run, **goes_on, **still)
             self._known.add(name)
+            self._left[name] = others
             self._unended[name] = self._context.clock.monotonic()
 
     async def _record_unended(self, exporter: ExporterState) -> None:
@@ -81,14 +88,14 @@ class FinishedRuns:
         facts = {"run": name, "step": run.step, "total": run.total_steps, **more}
         await asyncio.to_thread(self._context.journal.record_event, "run_finished", **facts)
 
-    def _running_commands(self, run: str) -> list[str]:
-        """Returns the announced commands of a run that have not ended."""
+    def _running_commands(self, run: str) -> frozenset[tuple[str, float]]:
+        """Returns the announced commands of a run that have not ended, with their starts."""
         announced = self._context.setup.announced.workers.items()
-        return [
-            key.worker
+        return frozenset(
+            (key.worker, one.announcement.announced_at)
             for key, one in announced
             if key.run == run and not one.announcement.has_ended
-        ]
+        )
 
     def _count_left_behind(self, run: str) -> int:
         """Returns how many processes of a run that has finished go on."""

@@ -34,6 +34,7 @@ from trainwarden_remediator.evidence.sources import read_log_facts
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.event_text import describe_reason, printable
 from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.journal.queries import LAST_ACTIONS
 from trainwarden_remediator.model import BLOCKED_SECONDS, NOT_FINITE, Decision, Incident, Verdict
 from trainwarden_remediator.observation.active_alerts import Fetch
 from trainwarden_remediator.observation.model import ExporterState, RunState, WorkerState
@@ -226,24 +227,48 @@ class UnhandledAlerts:
         now = self._clock.monotonic()
         critical = [one.alert for one in present.values() if self._kind(one.alert) == "unhandled"]
         firing = {(one.name, one.run, one.worker) for one in critical}
+        stalled = {one.alert.run for one in present.values() if one.alert.name == STALL}
         for key, known in list(tracked.items()):
             # A message names no more than these: the return of one of two lost GPUs is no end.
             named = known.alert.name, known.alert.run, known.alert.worker
             absent = key not in present and named not in firing
+            if known.kind == "stalled":
+                absent = known.alert.run not in stalled
             if key not in present and not known.ended_by:
                 known.ended_by = self._operator_end(known.alert)
             # What an operator has stopped does not come back after a start of the stack.
-            enough = CONFIRM_SECONDS if known.ended_by else RESOLVE_SECONDS
+            soon = known.ended_by or known.kind == "stalled"
+            enough = CONFIRM_SECONDS if soon else RESOLVE_SECONDS
             if not known.recorded and key not in present:
                 del tracked[key]
             elif (absent_for := known.absent.update(absent and watched, now)) >= enough:
-                if known.kind == "unhandled":  # of a stall, what follows is notified
-                    await self._record(
-                        *("unhandled_ended", known.alert),
-                        ended_by=known.ended_by,
-                        absent_for=absent_for,
-                    )
+                if known.kind == "unhandled":
+                    facts = {"detail": known.ended_by} if known.ended_by else {}
+                    gone = round(absent_for)
+                    await self._write("unhandled_ended", known.alert, absent_seconds=gone, **facts)
+                elif not known.ended_by and not await self._record_moved(known.alert):
+                    continue
                 del tracked[key]
+
+    async def _record_moved(self, alert: Alert) -> bool:
+        """Records that a run goes on, unless something that ended its stall is notified itself.
+
+        Returns False where it is not seen to have moved yet: a hang that is not proved for a while.
+        """
+        try:
+            run = (await self._observer.observe()).runs.get(alert.run)
+        except ObservationError:
+            return False
+        if run is None or run.finished or run.progress_at is None or run.trainer_processes == 0:
+            return True
+        if run.progress_at <= alert.starts_at:
+            return False
+        actions = await asyncio.to_thread(self._journal.last_actions, LAST_ACTIONS)
+        if any(one.key.run == alert.run and one.intent_at > alert.starts_at for one in actions):
+            return True
+        lasted = round(max(self._clock.now() - CONFIRM_SECONDS - alert.starts_at, 0.0))
+        await self._write("stalled", alert, lasted_seconds=lasted, step=run.step)
+        return True
 
     def _operator_end(self, alert: Alert) -> str:
         """Returns what an operator has done that ends an alert, else ""."""
@@ -264,22 +289,11 @@ class UnhandledAlerts:
             if one.run in runs and one.last_decision in _UNOWNED
         }
 
-    async def _record(
-        self,
-        kind: str,
-        alert: Alert,
-        incident: Incident | None = None,
-        *,
-        ended_by: str = "",
-        absent_for: float | None = None,
-    ) -> None:
-        facts: dict[str, Any] = {"alert": alert.name, "run": alert.run, "worker": alert.worker}
-        facts |= {"detail": ended_by} if ended_by else {}
-        facts |= {} if absent_for is None else {"absent_seconds": round(absent_for)}
-        facts |= {"fingerprint": alert.fingerprint}
+    async def _record(self, kind: str, alert: Alert, incident: Incident | None) -> None:
+        facts: dict[str, Any] = {}
         if kind == "stalled":
             facts |= await self._stall_facts(alert)
-        if kind in _KINDS and (detail := await self._detail(alert)):
+        if detail := await self._detail(alert):
             facts |= {"detail": detail}
         if kind == "unhandled":
             facts |= await self._log_facts(alert)
@@ -288,9 +302,12 @@ class UnhandledAlerts:
         elif incident is not None:
             _, _, reason = incident.last_decision.partition(" ")
             facts |= {"refused": describe_reason(reason, incident.last_detail)}
-        await asyncio.to_thread(
-            self._journal.record_event, kind, **facts, starts_at=alert.starts_at
-        )
+        await self._write(kind, alert, **facts)
+
+    async def _write(self, kind: str, alert: Alert, **facts: Any) -> None:
+        facts |= {"alert": alert.name, "run": alert.run, "worker": alert.worker}
+        facts |= {"fingerprint": alert.fingerprint, "starts_at": alert.starts_at}
+        await asyncio.to_thread(self._journal.record_event, kind, **facts)
 
     async def _log_facts(self, alert: Alert) -> Mapping[str, str]:
         """Returns which log an operator reads, and how it ends; empty if its disk does not answer.
@@ -345,7 +362,7 @@ def _memory_detail(worker: WorkerState | None) -> str:
     """Returns how much memory a worker holds, and its limit; "" if not known."""
     if worker is None or worker.memory_limit_bytes is None:
         return ""
-    held, limit = map(format_size, (worker.resident_bytes, worker.memory_limit_bytes))
+    held, limit = map(format_size, (worker.memory_bytes, worker.memory_limit_bytes))
     return f"it holds {held}, its limit is {limit}"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from trainwarden_exporter.processes.left_behind import describe_left_behind
 from trainwarden_exporter.runtime.formatting import (
     describe_finish,
+    format_clock,
     format_duration,
     format_time,
     plural,
@@ -188,7 +189,7 @@ def describe(event: Event) -> str:
         case "result":
             return _result(facts)
         case "outcome":
-            return _outcome(facts)
+            return _outcome(event)
         case "hold" | "resume" | "approved":
             return _describe_hold_event(event.kind, facts)
         case (
@@ -201,7 +202,7 @@ def describe(event: Event) -> str:
             | "run_finished"
             | "not_sent"
         ):
-            return _describe_change(event.kind, facts)
+            return _describe_change(event.kind, facts, event.at)
     return _FIXED_TEXTS.get(event.kind) or json.dumps(facts, ensure_ascii=False)
 
 
@@ -221,7 +222,7 @@ def _describe_finish(facts: dict[str, Any]) -> str:
     return f"{finish}, and its process does not end: {waits}{ends}"
 
 
-def _describe_change(kind: str, facts: dict[str, Any]) -> str:
+def _describe_change(kind: str, facts: dict[str, Any], now: float) -> str:
     if kind == "run_finished":
         return _describe_finish(facts)
     if kind == "not_sent":
@@ -241,16 +242,32 @@ def _describe_change(kind: str, facts: dict[str, Any]) -> str:
         detail = f": {facts['detail']}" if facts.get("detail") else ""
         gone = facts.get("absent_seconds")
         since = f", and has not come back for {format_duration(gone)}" if gone else ""
-        return f"{facts['alert']} has ended{since}{detail}"
+        return f"{_dated_alert(facts, now)} has ended{since}{detail}"
     if kind == "stalled":
-        detail = f"{facts['detail']}; " if facts.get("detail") else ""
-        if halted := facts.get("halted"):
-            return f"{facts['alert']}: {left_alone(halted)}"
-        return f"{facts['alert']}: {detail}the remediator {facts['handling']}"
+        return _describe_stall(facts, now)
     if kind == "save_result":
         return f"before the restart: {facts['came']}"
     way = "forward" if facts["seconds"] > 0 else "back"
     return f"the clock of the host was set {way} by {abs(facts['seconds'])} s"
+
+
+def _dated_alert(facts: dict[str, Any], now: float) -> str:
+    """Returns `TrainingStepStalled of 03:12 UTC`."""
+    at = facts.get("starts_at")
+    return f"{facts['alert']}{'' if at is None else f' of {format_clock(at, now)}'}"
+
+
+def _describe_stall(facts: dict[str, Any], now: float) -> str:
+    alert = _dated_alert(facts, now)
+    if (lasted := facts.get("lasted_seconds")) is not None:
+        step = facts.get("step")
+        at = "" if step is None else f", at step {step:,.0f}"
+        ended = f"has ended after {format_duration(lasted)}{at}"
+        return f"{alert} {ended}: the run goes on, and the remediator has not acted"
+    if halted := facts.get("halted"):
+        return f"{alert}: {left_alone(halted)}"
+    detail = f"{facts['detail']}; " if facts.get("detail") else ""
+    return f"{alert}: {detail}the remediator {facts['handling']}"
 
 
 def _describe_hold_event(kind: str, facts: dict[str, Any]) -> str:
@@ -327,11 +344,12 @@ def _result(facts: dict[str, Any]) -> str:
     return f"started {_pids(facts['processes'])}{killed}"
 
 
-def _outcome(facts: dict[str, Any]) -> str:
+def _outcome(event: Event) -> str:
+    facts = event.facts
     if facts["outcome"] == "healed":
         remark = f"; but {facts['remark']}" if facts.get("remark") else ""
         seconds = f"{facts['seconds']:g} s after the action began"
-        again = describe_recurrence(facts)
+        again = describe_recurrence(event)
         return f"healed: verified {seconds}{remark}{again and f'; {again}'}"
     return f"not healed: {facts['seen']}" if facts.get("seen") else "not healed"
 

@@ -138,6 +138,12 @@ def is_missing(worker: Mapping[str, Any]) -> bool:
     return missing and not worker.get("finished")
 
 
+def held_memory(worker: Mapping[str, Any]) -> float:
+    """Returns the bytes that a worker held; their older name is that of evidence from before."""
+    held: float = worker.get("memory_bytes", worker.get("resident_bytes", 0.0))
+    return held
+
+
 def describe_exit(exit_code: int) -> str:
     """Returns how a process ended, as a clause; 128+n stands for signal n."""
     try:

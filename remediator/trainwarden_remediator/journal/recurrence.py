@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from trainwarden_exporter.runtime.formatting import format_duration, plural
+from trainwarden_exporter.runtime.formatting import format_clock, format_duration, plural
+from trainwarden_remediator.journal.rows import Event
 
 RECURRENCE_SECONDS = 12 * 3600.0
 """Within this time, about a night, healings of an alert of a worker are one recurring fault."""
 
-SHOWN_TIMES, FIRST_LOUD_TIMES = 3, 4
+SHOWN_TIMES, FIRST_LOUD_TIMES = 2, 4
 """Healings from which on the number is shown, and the number that calls an operator first."""
 
 _HEALED = (
@@ -63,17 +64,17 @@ def is_loud(facts: Mapping[str, Any]) -> bool:
     return times >= FIRST_LOUD_TIMES and times & (times - 1) == 0
 
 
-def describe_recurrence(facts: Mapping[str, Any]) -> str:
-    """Returns how often an outcome has come again, at which pace and cost, or ""."""
-    if not (again := facts.get("again")):
+def describe_recurrence(event: Event) -> str:
+    """Returns how often the fault of an outcome was healed, at which pace and cost, or ""."""
+    if not (again := event.facts.get("again")):
         return ""
     least, most = map(format_duration, again["after"])
     pace = least if least == most else f"{least} to {most}"
-    steps = (
-        f" and {plural(again['lost_steps'], 'step')} made again" if "lost_steps" in again else ""
-    )
+    since = format_clock(event.at - again["within"], event.at)
+    cost = format_duration(again["lost_seconds"])
+    if "lost_steps" in again:
+        cost += f" and {plural(again['lost_steps'], 'step')} made again"
     return (
-        f"time {again['times']} within {format_duration(again['within'])}, {pace} after the"
-        f" restart before; so far {plural(again['times'], 'restart')},"
-        f" {format_duration(again['lost_seconds'])} until it was healthy again{steps}"
+        f"{again['times']} times since {since}: the fault comes back {pace} after each restart,"
+        f" and has cost {cost} so far"
     )

@@ -89,7 +89,7 @@ def is_overtaken(event: Event, exporter: ExporterState | None, setup: Setup, now
     if exporter is None or worker is None or worker.missing or worker.finished:
         return True
     limit, run = worker.memory_limit_bytes, exporter.runs.get(key.run)
-    if limit is not None and worker.resident_bytes > limit:
+    if limit is not None and worker.memory_bytes > limit:
         return True
     if run is not None and (
         run.finished or run.stuck or is_stalled(run, now, exporter.servers.get(key.run, ()))

@@ -59,6 +59,9 @@ WAITS_TITLE = "not healed before an operator changes something"
 HALTED_TITLE = "a run stands still, as it was halted by hand"
 """The title of `stalled` of a run at a prompt, or that is stopped."""
 
+STALL_ENDED_TITLE = "a run goes on, its stall has ended"
+"""The title of `stalled` of such an end, if the remediator has not acted."""
+
 UNWATCHED_TITLE = "a command has ended, and its processes go on unwatched"
 """The title of `finished` of a command that has left processes behind."""
 
@@ -171,8 +174,9 @@ def deduplication_key(event: Event) -> str:
 def subject_of(event: Event) -> Sequence[object]:
     """Returns what a lasting notification is about, by which its repetitions are recognised."""
     facts = event.facts
-    cause = facts.get("reason", facts.get("rung", facts.get("fingerprint")))
-    if event.kind == "unhandled_ended":
+    names = ("reason", "rung", "fingerprint", "unended", "still_run")
+    cause = next((facts[name] for name in names if name in facts), None)
+    if event.kind == "unhandled_ended" or "lasted_seconds" in facts:
         cause = None  # it has ended for all of them
     return (event.alert, event.run, event.worker, cause)
 
@@ -215,7 +219,8 @@ def _rank(notification: Notification) -> tuple[bool, bool, int]:
 def _asks(notification: Notification) -> bool:
     """Whether an operator acts on what is not urgent."""
     facts = notification.event.facts
-    return any(facts.get(name) for name in ("halted", "goes_on", "still_run"))
+    still_run = facts.get("still_run") and facts.get("rings", True)
+    return bool(still_run or facts.get("halted") or facts.get("goes_on"))
 
 
 def _states(notifications: Sequence[Notification]) -> Iterator[Notification]:
@@ -291,8 +296,9 @@ def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> Messa
 
 def _what(event: Event) -> str:
     """Describes an event in words for a reader who does not know the journal."""
-    if event.kind != "decision":
-        return event_text.describe(event)
+    if event.kind != "decision":  # how often it has come again is a value of its own
+        facts = {name: value for name, value in event.facts.items() if name != "again"}
+        return event_text.describe(replace(event, facts=facts))
     reason, detail = str(event.facts.get("reason")), str(event.facts.get("detail") or "")
     held = _LOOP_HELD if event.alert == RESTART_LOOP else _HELD
     described = held if reason == "hold" else event_text.describe_reason(reason, detail)
@@ -311,7 +317,7 @@ def _who_acts(notification: Notification, holds: Sequence[Hold]) -> str:
         if _asks(notification):
             return who_acts(operator=True)
         goes_on = notification.notification_event in ("action_started", "not_healed", "stalled")
-        return who_acts(remediator=goes_on)
+        return who_acts(remediator=goes_on and "lasted_seconds" not in event.facts)
     key = WorkerKey(event.run or "", event.worker or "")
     # Nothing follows when a hold is lifted: the alert blocks restarts itself, or none is taken.
     waits = event.kind == "unhandled" and "proposed" in event.facts
@@ -338,6 +344,8 @@ def _title(notification: Notification) -> str:
         return ENDED_TITLE if gone and ended else NOT_RESTARTED_TITLE
     if notification.event.facts.get("halted"):
         return HALTED_TITLE
+    if "lasted_seconds" in notification.event.facts:
+        return STALL_ENDED_TITLE
     if notification.event.facts.get("goes_on"):
         return UNWATCHED_TITLE
     if notification.notification_event == "held_by_alert":
@@ -348,7 +356,7 @@ def _title(notification: Notification) -> str:
 
 def _repeated(event: Event) -> str:
     """Returns how often a fault was healed, at which pace, and what that has cost so far."""
-    text = describe_recurrence(event.facts)
+    text = describe_recurrence(event)
     rings = event.facts.get("again", {}).get("times") == FIRST_LOUD_TIMES - 1
     return f"{text}; the next time rings" if rings else text
 

@@ -167,7 +167,7 @@ def _worker(key: WorkerKey, page: _Page) -> WorkerState:
     return WorkerState(
         processes=needed("processes"),
         expected=needed("expected_processes"),
-        resident_bytes=needed("memory_bytes"),
+        memory_bytes=needed("memory_bytes"),
         finished=bool(maybe("finished")),
         started_at=maybe("start_timestamp_seconds"),
         memory_limit_bytes=maybe("memory_limit_bytes"),
@@ -211,6 +211,7 @@ def _servers(page: _Page, run: str) -> Iterator[ServerState]:
             worked_at=page.maybe("inference_progress_timestamp_seconds", **which),
             start_grace=page.maybe("inference_start_grace_seconds", **which) or 0.0,
             seen_at=page.maybe("inference_seen_timestamp_seconds", **which),
+            engine=labels.get("engine", ""),
         )
 
 

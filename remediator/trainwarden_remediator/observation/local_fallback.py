@@ -156,7 +156,7 @@ class LocalObserver:
         return WorkerState(
             processes=sum(root.alive for root in tree.roots),
             expected=worker.expected,
-            resident_bytes=read_usage(
+            memory_bytes=read_usage(
                 tree, self._proc, doubtful_above=worker.memory_limit or math.inf
             ).memory_bytes,
             finished=False,

@@ -17,7 +17,7 @@ class WorkerState:
 
     processes: float
     expected: float
-    resident_bytes: float
+    memory_bytes: float
     """Shared pages count once, if the exporter shows so."""
     finished: bool
     started_at: float | None
@@ -66,6 +66,8 @@ class ServerState:
     start_grace: float = 0.0
     """Seconds that the server may take to start."""
     seen_at: float | None = None
+    engine: str = ""
+    """Its type, as the exporter names it."""
 
 
 @dataclass(frozen=True, slots=True)

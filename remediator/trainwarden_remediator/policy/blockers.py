@@ -299,9 +299,9 @@ def larger_worker_first(
     waiting = context.wait("larger_worker_first", target)
     if context.incident.repeated_for(waiting, context.now) >= LARGER_WORKER_WAIT_SECONDS:
         return None
-    own = resident_bytes(target, exporter)
+    own = memory_bytes(target, exporter)
     for other in context.state.config.targets:
-        if other.run != target.run or resident_bytes(other, exporter) <= own:
+        if other.run != target.run or memory_bytes(other, exporter) <= own:
             continue
         over = any(still_holds(context.condition, key, exporter, context.now) for key in other.keys)
         remediation = context.incident.remediation
@@ -310,7 +310,7 @@ def larger_worker_first(
     return None
 
 
-def resident_bytes(target: Target, exporter: ExporterState) -> float:
+def memory_bytes(target: Target, exporter: ExporterState) -> float:
     """Returns the memory that the living processes of a target hold."""
     seen = (exporter.workers[key] for key in target.keys if key in exporter.workers)
-    return sum(worker.resident_bytes for worker in seen if worker.processes > 0)
+    return sum(worker.memory_bytes for worker in seen if worker.processes > 0)

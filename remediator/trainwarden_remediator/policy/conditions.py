@@ -136,7 +136,7 @@ def _worker_condition_holds(condition: Condition, worker: WorkerState, now: floa
         return worker.missing
     if condition is Condition.OVER_MEMORY_LIMIT:
         limit = worker.memory_limit_bytes
-        return limit is not None and worker.resident_bytes > limit
+        return limit is not None and worker.memory_bytes > limit
     most, trials = worker.trials_limit, worker.trials
     if most is not None and trials is not None and trials >= most:
         return True

@@ -27,6 +27,16 @@ NEVER_PROBED_SECONDS = 45.0
 """A server that is up for so long without a completion probe is never probed, like some engines and
 all routers."""
 
+_NEEDS_PATH = "needs `deep_probe: {enabled: true, path: …}` in exporter.yml for that"
+_IS_ROUTER = "is a router: only the servers behind it complete requests"
+NOT_PROBED = {
+    "generic": _NEEDS_PATH,
+    "triton": _NEEDS_PATH,
+    "sglang_router": _IS_ROUTER,
+    "vllm_router": _IS_ROUTER,
+}
+"""Why the exporter requests no completion from a server as shipped, by its engine."""
+
 USUAL_STEPS, SILENT_SECONDS = 5, 15.0
 """After so many usual steps without a step, and so many seconds, a run that repeats steps may stand
 where it stood before."""
@@ -163,8 +173,13 @@ class EffectCheck:
 
     def remark(self, exporter: ExporterState) -> str:
         """What the report mentions though the action has helped, or ""."""
-        if self.verify.serves and any(map(_is_never_probed, self._servers(exporter))):
-            return "no completion could be requested"
+        unproved = next(filter(_is_never_probed, self._servers(exporter)), None)
+        if self.verify.serves and unproved is not None:
+            why = "`deep_probe` of exporter.yml is off for it, or no model of it is known"
+            if known := NOT_PROBED.get(unproved.engine):
+                why = f"its engine {unproved.engine} {known}"
+            asked = f"no token was requested from server {unproved.name}"
+            return f"{asked}, so it may answer and not work: {why}"
         run = exporter.runs.get(self.key.run)
         if run is None or run.finished or not self._needs_step(exporter):
             return ""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from trainwarden_exporter.frameworks.error_lines import shown_error
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, Announcement
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import as_typed, stop_command
-from trainwarden_exporter.runtime.formatting import plural
+from trainwarden_exporter.runtime.formatting import format_clock, plural
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.runtime.responsibility import REMEDIATOR, YOU
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.journal.event_text import describe_attempt
+from trainwarden_remediator.journal.recurrence import RECURRENCE_SECONDS
 from trainwarden_remediator.model import GAVE_UP, RESTART_LOOP, WORKER_GONE, PastAction
 
 FAILING = frozenset({WORKER_GONE, RESTART_LOOP, GAVE_UP})
@@ -32,11 +34,17 @@ _CAUSES = {
 mends that, by alert."""
 
 REPEATED = 2
-"""Failed restarts from which on an operator should look, though the remediator tries again."""
+"""Failed restarts, or healed crashes, from which on an operator should look, though the remediator
+tries again."""
+
+_UNTIL_CRASH = "Each restart helps until the next crash, and repeats what was not saved"
+"""What is wrong with restarts that heal a worker that crashes again."""
 
 
 def mend_hint(alert: str) -> str:
     """Returns how an operator mends what makes an alert fire again some time after each restart."""
+    if alert == WORKER_GONE:
+        return f"{_UNTIL_CRASH}: mend its cause."
     _, _, mend = _CAUSES.get(alert, ("", "", "mend its cause"))
     return f"Each restart helps for a while: {mend}."
 
@@ -48,15 +56,36 @@ def failed_restarts(
 
     Those from before an operator started it again do not count: its cause may be mended.
     """
+    own = _restarts(key, actions, announced)
+    failed = takewhile(lambda one: not one.healed, reversed(own))
+    return [one for one in failed if one.ended_at is not None][::-1]
+
+
+def fails_again(alert: Alert, actions: Sequence[PastAction], announced: AnnouncedRuns) -> bool:
+    """Whether an operator should look at a worker though the remediator restarts it."""
+    key = WorkerKey(alert.run, alert.worker)
+    failed = failed_restarts(key, actions, announced)
+    return max(len(failed), len(_healed_crashes(alert, actions, announced))) >= REPEATED
+
+
+def _healed_crashes(
+    alert: Alert, actions: Sequence[PastAction], announced: AnnouncedRuns
+) -> Sequence[PastAction]:
+    """Returns the restarts within RECURRENCE_SECONDS that have healed a crash, the oldest first."""
+    own = _restarts(WorkerKey(alert.run, alert.worker), actions, announced)
+    since = alert.starts_at - RECURRENCE_SECONDS
+    return [one for one in own if one.healed and one.alert == WORKER_GONE and one.intent_at > since]
+
+
+def _restarts(
+    key: WorkerKey, actions: Sequence[PastAction], announced: AnnouncedRuns
+) -> Sequence[PastAction]:
+    """Returns the actions on a worker since an operator started it."""
     worker = announced.workers.get(key)
     since = 0.0 if worker is None else worker.announcement.announced_at
-    found: list[PastAction] = []
-    for action in reversed([one for one in actions if one.key == key and one.kind != "notify"]):
-        if action.healed or action.intent_at < since:
-            break
-        if action.ended_at is not None:
-            found.append(action)
-    return found[::-1]
+    return [
+        one for one in actions if one.key == key and one.kind != "notify" and one.intent_at >= since
+    ]
 
 
 def mending(
@@ -83,15 +112,24 @@ def mending(
         stop = f"`{stop_command(key, announced.workers)}` ends it"
         goes_on = f" It still runs{grows}: {stop}." if lives else ""
         return f"{who}.{goes_on} Another restart does not help: {mend}, then start it{typed}"
+    if alert.name not in FAILING:
+        return ""
     doing = any(action.key == key and action.ended_at is None for action in actions)
     failed = failed_restarts(key, actions, announced)
-    who = _who(failed, one, doing=doing) if alert.name in FAILING else ""
-    if not who:
+    crashes = [] if failed else _healed_crashes(alert, actions, announced)
+    helps = "Another restart does not help"
+    if len(crashes) >= REPEATED:
+        times = len(crashes) + (doing or alert.name != RESTART_LOOP)
+        since = format_clock(crashes[0].intent_at, alert.starts_at)
+        who = f"It has crashed {times} times since {since}, though each restart healed it"
+        helps = _UNTIL_CRASH
+    elif not (who := _who(failed, one, doing=doing)):
         return ""
     shown = (error or ("" if one is None else shown_error(one.last_lines))).replace("`", "'")
-    does = "Another restart does not help: mend the cause, then start it"
+    does = f"{helps}: mend the cause, then start it"
     if who_acts == REMEDIATOR:
-        does = "The remediator tries again; once the cause is mended, you can start it"
+        again = "The remediator tries again; once the cause is mended, you can start it"
+        does = f"{helps}. {again}" if helps == _UNTIL_CRASH else again
     left = redact(one.left) if one is not None else ""
     left = f" {left[:1].upper()}{left[1:]}." if left else ""
     return f"{who}{f': `{shown}`' if shown else ''}.{left} {does}{typed}"
@@ -108,24 +146,24 @@ def _own_loop(
     has started the worker at `started_at`.
     """
     key = WorkerKey(alert.run, alert.worker)
-    since = max(started_at, alert.starts_at - LOOP_SECONDS)
+    after = max(started_at, alert.starts_at - LOOP_SECONDS)
     own = [
         one
         for one in actions
         if one.key == key
         and one.kind == "restart"
         and one.result == "done"
-        and one.intent_at > since
+        and one.intent_at > after
     ]
     causes = {one.alert for one in own}
     if alert.name != RESTART_LOOP or len(own) < REPEATED or causes & {"", WORKER_GONE}:
         return None
-    named = sorted(causes)
+    named, since = sorted(causes), f"since {format_clock(own[0].intent_at, alert.starts_at)}"
     if len(named) == 1 and named[0] in _CAUSES:
         why, grows, mend = _CAUSES[named[0]]
     else:
         why, grows, mend = f"for {' and '.join(named)}", "", "mend the cause of that"
-    return f"The remediator restarted it {plural(len(own), 'time')} {why}", grows, mend
+    return f"The remediator restarted it {plural(len(own), 'time')} {since} {why}", grows, mend
 
 
 def _who(failed: Sequence[PastAction], announced: Announcement | None, *, doing: bool) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
-from trainwarden_exporter.runtime.formatting import format_time
+from trainwarden_exporter.runtime.formatting import format_clock
 from trainwarden_exporter.runtime.responsibility import who_acts
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal import event_text
 
-DAY_SECONDS = 86400.0
 MAX_WHO_LENGTH = 200
 """Characters of the name of who set a hold."""
 
@@ -19,7 +17,7 @@ def holder(hold: Hold, now: float) -> str:
     """Returns who acts while a hold is in force; `now` in Unix seconds."""
     # Over HTTP, the name is followed by the address.
     name = event_text.printable(hold.who.partition(" from ")[0])[:MAX_WHO_LENGTH]
-    until = "" if hold.until is None else _clock(hold.until, now)
+    until = "" if hold.until is None else format_clock(hold.until, now)
     return who_acts(held_by=name, until=until)
 
 
@@ -36,7 +34,7 @@ def held(hold: Hold, doing: str = "") -> str:
 def describe_hold(hold: Hold, now: float) -> str:
     """Returns `held by root until 06:00 UTC`."""
     by = f" by {hold.who}" if hold.who else " by an operator"
-    until = " until `resume`" if hold.until is None else f" until {_clock(hold.until, now)}"
+    until = " until `resume`" if hold.until is None else f" until {format_clock(hold.until, now)}"
     why = f" ({hold.why})" if hold.why else ""
     return event_text.printable(f"held{by}{until}{why}")
 
@@ -47,9 +45,3 @@ def in_force(holds: Sequence[Hold]) -> Sequence[Hold]:
     return sorted(
         holds, key=lambda one: (not one.everything, -(endless if one.until is None else one.until))
     )
-
-
-def _clock(at: float, now: float) -> str:
-    if abs(at - now) < DAY_SECONDS:
-        return f"{datetime.fromtimestamp(at, UTC):%H:%M} UTC"
-    return format_time(at)

@@ -13,7 +13,7 @@ from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.model import Decision, Verdict
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.policy.alert_blockers import blocking_alert, suppression
-from trainwarden_remediator.policy.blockers import resident_bytes
+from trainwarden_remediator.policy.blockers import memory_bytes
 from trainwarden_remediator.policy.budgets import count_attempts
 from trainwarden_remediator.policy.conditions import still_holds
 from trainwarden_remediator.policy.context import DecisionContext
@@ -52,7 +52,7 @@ def decide_largest_worker(context: DecisionContext) -> Decision:
 
 def largest(targets: Sequence[Target], exporter: ExporterState) -> Target | None:
     """Returns the target whose living processes hold the most memory."""
-    sizes = {target.key: resident_bytes(target, exporter) for target in targets}
+    sizes = {target.key: memory_bytes(target, exporter) for target in targets}
     running = [target for target in targets if sizes[target.key] > 0]
     return max(running, key=lambda target: sizes[target.key], default=None)
 
@@ -81,14 +81,14 @@ def _left_alone(
     """
     may_be = {key for one in free for key in one.keys}
     others = {
-        key: worker.resident_bytes
+        key: worker.memory_bytes
         for key, worker in exporter.workers.items()
         if key not in may_be and worker.processes > 0
     }
     if not others:
         return None
     key = max(others, key=lambda one: others[one])
-    freed = 0.0 if target is None else resident_bytes(target, exporter)
+    freed = 0.0 if target is None else memory_bytes(target, exporter)
     floor = exporter.memory_floor_bytes
     relieves = floor - exporter.memory_available_bytes + MATTERING_SHARE * floor
     matters = freed > 0 and freed >= min(MATTERING_SHARE * others[key], relieves)
@@ -117,7 +117,7 @@ def _call(
     why = known or state.setup.why_no_target(*key) or "no target of remediator.yml"
     detail = f"{'/'.join(key)} holds {format_size(size)} and is left alone: {why}"
     if target is not None:
-        name, held = "/".join(target.key), format_size(resident_bytes(target, exporter))
+        name, held = "/".join(target.key), format_size(memory_bytes(target, exporter))
         detail += f"; {name}, the largest worker that may be restarted, holds {held}"
     if context.observes:
         return context.wait("observe_mode", detail=f"could not relieve it: {detail}")

@@ -18,7 +18,12 @@ from trainwarden_exporter.frameworks.error_lines import (
 )
 from trainwarden_exporter.runtime.formatting import format_size, plural
 from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition
-from trainwarden_remediator.journal.evidence_text import is_missing, process_ends, proved_wait
+from trainwarden_remediator.journal.evidence_text import (
+    held_memory,
+    is_missing,
+    process_ends,
+    proved_wait,
+)
 from trainwarden_remediator.report.markdown import TimeFormat, code, format_elapsed, text
 from trainwarden_remediator.report.model import EvidenceRecord, IncidentRecord
 
@@ -40,6 +45,9 @@ _BLOCKING_REASONS = {
     "already_restarted": "Something else had already restarted the worker",
     "breaker_open": "The circuit breaker was open",
 }
+
+SEEN_SECONDS = 15.0
+"""Within this time, two ends of a worker are one: the exporter sees it only at its next look."""
 
 _USUAL_CAUSES: Mapping[Condition, str] = {
     Condition.OVER_MEMORY_LIMIT: "A restart frees the memory but does not fix the leak. If memory"
@@ -64,12 +72,14 @@ _USUAL_CAUSES: Mapping[Condition, str] = {
 
 def likely_causes(incident: IncidentRecord, times: TimeFormat) -> Sequence[str]:
     """Returns the likely causes, each one line of Markdown, the most specific first."""
-    found, ends = [*_blocking_reasons(incident)], list[str]()
+    ends = [*_ends(incident, times)]
+    found = [*_blocking_reasons(incident), *ends]
+    began_with_end = False
     for record in incident.evidence[:1]:  # later evidence shows the effects of actions
-        ends = [*_ends(record, times)]
-        found += [*ends, *_from_host(record, times), *_from_logs(record)]
+        began_with_end = bool(process_ends(record.content))
+        found += [*_from_host(record, times), *_from_logs(record)]
     found += _from_related_incidents(incident)
-    wait = "" if ends else _proved_wait(incident)
+    wait = "" if began_with_end else _proved_wait(incident)
     if wait:
         found.insert(0, f"It stood still: {text(wait)}.")
     elif not ends and (usual := usual_cause(incident.remediation)):
@@ -98,11 +108,21 @@ def _blocking_reasons(incident: IncidentRecord) -> Iterator[str]:
             yield f"{_BLOCKING_REASONS[reason]}{f': {text(detail)}' if detail else ''}."
 
 
-def _ends(record: EvidenceRecord, times: TimeFormat) -> Iterator[str]:
-    for end in process_ends(record.content):
-        how, _, remark = end.how.partition("; ")
+def _ends(incident: IncidentRecord, times: TimeFormat) -> Iterator[str]:
+    """Yields each way in which a worker ended, with all the times, but not what an action ended."""
+    found: dict[tuple[str, str], list[float]] = {}
+    records = [one.content for one in incident.evidence if one.kind != "end"]
+    for end in (end for content in records for end in process_ends(content)):
+        known = [at for (worker, _), ats in found.items() if worker == end.worker for at in ats]
+        by_action = any(a.at <= end.at <= (a.result_at or end.at) for a in incident.repairs)
+        if not by_action and all(abs(end.at - at) > SEEN_SECONDS for at in known):
+            found.setdefault((end.worker, end.how), []).append(end.at)
+    for (worker, described), ats in found.items():
+        how, _, remark = described.partition("; ")
         more = f"; {remark}" if remark else ""
-        yield f"Worker {code(end.worker)} {how} at {times.clock(end.at)}{more}."
+        *others, last = map(times.clock, ats)
+        at = f"{', '.join(others)} and {last}" if others else last
+        yield f"Worker {code(worker)} {how} at {at}{more}."
 
 
 def _from_logs(record: EvidenceRecord) -> Iterator[str]:
@@ -153,7 +173,7 @@ def _from_host(record: EvidenceRecord, times: TimeFormat) -> Iterator[str]:
 
 
 def _from_worker(name: str, worker: Mapping[str, Any], at: float) -> Iterator[str]:
-    limit, held = worker.get("memory_limit_bytes"), worker.get("resident_bytes", 0)
+    limit, held = worker.get("memory_limit_bytes"), held_memory(worker)
     if limit and held > limit:
         since = worker.get("started_at")
         age = f", {format_elapsed(at - since)} after its start" if since else ""

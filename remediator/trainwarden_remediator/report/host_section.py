@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainwarden_exporter.runtime.formatting import format_size
+from trainwarden_remediator.journal.evidence_text import held_memory
 from trainwarden_remediator.report.markdown import TimeFormat, bullets, code, format_elapsed, text
 from trainwarden_remediator.report.model import EvidenceRecord, IncidentRecord
 
@@ -55,7 +56,7 @@ def _workers(record: EvidenceRecord, times: TimeFormat) -> Iterator[str]:
         up = f"{count:g} of {expected:g} up"
         parts = [up if count == expected or worker.get("finished") else f"**{up}**"]
         if count:
-            held = format_size(worker.get("resident_bytes", 0))
+            held = format_size(held_memory(worker))
             limit = worker.get("memory_limit_bytes")
             parts.append(f"{held} of {format_size(limit)}" if limit else held)
         if (since := worker.get("started_at")) is not None:

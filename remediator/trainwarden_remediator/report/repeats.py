@@ -35,5 +35,5 @@ def _healed_again(incidents: Sequence[IncidentRecord]) -> str:
         e for one in reversed(incidents) for e in reversed(one.events) if e.kind == "outcome"
     )
     last = next(outcomes, None)
-    again = "" if last is None else describe_recurrence(last.facts)
-    return f"Healed: {again}. {mend_hint(incidents[-1].alert)}" if again else ""
+    again = "" if last is None else describe_recurrence(last)
+    return f"Healed {again}. {mend_hint(incidents[-1].alert)}" if again else ""

@@ -17,7 +17,7 @@ from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.model import GIVEN_UP
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.policy.alert_handling import AlertView, with_own_step
-from trainwarden_remediator.policy.failing_starts import FAILING, REPEATED, failed_restarts, mending
+from trainwarden_remediator.policy.failing_starts import FAILING, fails_again, mending
 from trainwarden_remediator.policy.halts import is_halted
 from trainwarden_remediator.report.host_now import HostNow, has_stalled, is_lost
 from trainwarden_remediator.report.incident import runbook_link
@@ -90,9 +90,8 @@ def _mending(host: HostNow, views: Sequence[AlertView]) -> Mapping[WorkerKey, st
     actions, known = host.situation.actions, host.current.announced
     for view in views:
         key = WorkerKey(view.alert.run, view.alert.worker)
-        often = len(failed_restarts(key, actions, known)) >= REPEATED
-        often = often and view.who != NOBODY
-        if often or urgency(view.who) < urgency(REMEDIATOR):
+        again = view.who != NOBODY and fails_again(view.alert, actions, known)
+        if again or urgency(view.who) < urgency(REMEDIATOR):
             faults = (one.fault.error for one in host.incidents if (one.run, one.worker) == key)
             error = redact(next((one for one in faults if one), ""))
             if step := mending(view.alert, actions, known, error, who_acts=view.who):

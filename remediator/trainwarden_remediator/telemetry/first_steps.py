@@ -12,7 +12,7 @@ from trainwarden_exporter.webserver.runbooks import first_step
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.holds.service import operator_name
 from trainwarden_remediator.policy.alert_handling import AlertView, bounded, with_own_step
-from trainwarden_remediator.policy.failing_starts import REPEATED, failed_restarts, mending
+from trainwarden_remediator.policy.failing_starts import fails_again, mending
 from trainwarden_remediator.policy.halts import is_halted
 from trainwarden_remediator.policy.manual_restart import announced_key, manual_restart
 from trainwarden_remediator.telemetry.headline import CurrentWork
@@ -32,10 +32,10 @@ def steps_by_alert(
 def _first_step(work: CurrentWork, view: AlertView, setup: Setup) -> str:
     """Returns what an operator does first; "" where nobody needs to act, or the remediator does."""
     alert, key = view.alert, WorkerKey(view.alert.run, view.alert.worker)
-    failed = failed_restarts(key, work.actions, setup.announced)
     if is_halted(alert, work.halted):  # how it goes on is in its handling
         return ""
-    if view.who == NOBODY or (view.who == REMEDIATOR and len(failed) < REPEATED):
+    again = fails_again(alert, work.actions, setup.announced)
+    if view.who == NOBODY or (view.who == REMEDIATOR and not again):
         return ""
     error = work.error_of(alert)
     if step := mending(alert, work.actions, setup.announced, error, who_acts=view.who):

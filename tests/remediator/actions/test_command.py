@@ -347,7 +347,7 @@ async def test_an_action_with_an_unknown_result_is_verified_and_not_repeated(sta
         worker = scene.observer.workers[ROLLOUT]
 
         def restart() -> None:
-            restarted = replace(worker, started_at=scene.clock.now(), resident_bytes=1e9)
+            restarted = replace(worker, started_at=scene.clock.now(), memory_bytes=1e9)
             scene.observer.workers[ROLLOUT] = restarted
 
         scene.action.before = restart

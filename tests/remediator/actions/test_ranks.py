@@ -49,7 +49,7 @@ class Job(FakeAction):
         for key in KEYS:
             up = key.worker not in self.failing
             self.observer.workers[key] = make_worker(
-                processes=int(up), started_at=self.clock.now(), resident_bytes=GIB
+                processes=int(up), started_at=self.clock.now(), memory_bytes=GIB
             )
         return {"started_by": "trainwarden", "processes": [4343]}
 
@@ -66,7 +66,7 @@ class JobScene:
         self.observer = FakeObserver(known=states)
         for number, key in enumerate(KEYS):
             size = 9 * GIB if number in ILL else GIB
-            self.observer.workers[key] = make_worker(resident_bytes=size)
+            self.observer.workers[key] = make_worker(memory_bytes=size)
         self.job = Job(KEYS[0], self.observer, clock)
         target = {"run": "demo", "worker": RANKS[0], "additional_workers": RANKS[1:], "attempts": 3}
         content = {
@@ -151,7 +151,7 @@ async def test_an_alert_for_another_rank_meanwhile_is_about_the_same_job(begin: 
 async def test_it_is_verified_on_every_rank_and_has_one_budget(begin: Begin) -> None:
     async with begin() as scene:
         scene.job.failing = frozenset({"rank-7"})
-        missing = make_worker(processes=0, resident_bytes=0)
+        missing = make_worker(processes=0, memory_bytes=0)
         scene.observer.workers[KEYS[7]] = missing
         scene.hear(*ILL)
         await scene.clock.advance(100)

@@ -90,7 +90,7 @@ def resolve(scene: Scene) -> None:
 
 def recover(scene: Scene) -> None:
     worker = scene.observer.workers[ROLLOUT]
-    scene.observer.workers[ROLLOUT] = replace(worker, resident_bytes=1.0)
+    scene.observer.workers[ROLLOUT] = replace(worker, memory_bytes=1.0)
 
 
 def others_match(scene: Scene) -> None:

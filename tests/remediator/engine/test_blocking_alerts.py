@@ -86,7 +86,7 @@ async def test_other_processes_than_the_exporter_counts_are_refused(stage: Any) 
 
 async def test_a_repeated_action_begins_again(stage: Any) -> None:
     async with stage(cooldown=600, attempts=3) as scene:
-        scene.action.heal = {"resident_bytes": 9 * GIB}
+        scene.action.heal = {"memory_bytes": 9 * GIB}
         scene.hear(starts_at=NOW - 20)
         await scene.pass_time(300)
         (waits,) = scene.journal.blocked_since().items()

@@ -67,7 +67,7 @@ async def test_a_worker_counts_as_healed_only_when_it_stays_well(stage: Stage) -
         await scene.clock.advance(4)
         scene.observer.workers[ROLLOUT] = make_worker(started_at=scene.clock.now())
         await scene.clock.advance(4)
-        scene.observer.workers[ROLLOUT] = make_worker(started_at=NOW, resident_bytes=GIB)
+        scene.observer.workers[ROLLOUT] = make_worker(started_at=NOW, memory_bytes=GIB)
         await scene.clock.advance(4)
         assert "healed" not in scene.journaled()
         await scene.clock.advance(2)
@@ -86,7 +86,7 @@ async def test_resolved_alerts_are_let_go(stage: Stage) -> None:
 
 async def test_what_does_not_help_is_tried_again_more_slowly_then_given_up(stage: Stage) -> None:
     async with stage(attempts=2) as scene:
-        scene.action.heal = {"resident_bytes": 9 * GIB}
+        scene.action.heal = {"memory_bytes": 9 * GIB}
         scene.hear()
         await scene.pass_time(66)
         assert scene.journaled()[-2:] == ["not_healed", "cooldown"]
@@ -153,7 +153,7 @@ async def test_runs_do_not_wait_for_each_other(stage: Stage) -> None:
 
 async def test_a_run_is_acted_upon_once_at_a_time(stage: Stage) -> None:
     async with stage() as scene:
-        scene.action.heal = {"resident_bytes": 9 * GIB}
+        scene.action.heal = {"memory_bytes": 9 * GIB}
         scene.hear()
         scene.hear(worker="trainer", fingerprint=LATER)
         await scene.clock.advance(64)
@@ -165,7 +165,7 @@ async def test_a_run_is_acted_upon_once_at_a_time(stage: Stage) -> None:
 
 async def test_an_action_is_alone_in_its_run_however_long_it_takes(stage: Stage) -> None:
     async with stage(attempts_window=10, cooldown=1) as scene:
-        scene.action.heal = {"resident_bytes": 9 * GIB}
+        scene.action.heal = {"memory_bytes": 9 * GIB}
         scene.hear()
         scene.hear(worker="trainer", fingerprint=LATER)
         await scene.clock.advance(60)
@@ -372,7 +372,7 @@ async def test_without_an_observation_no_action_starts_until_one_succeeds(stage:
 
 async def test_a_silence_during_a_cooldown_is_heeded(stage: Stage) -> None:
     async with stage() as scene:
-        scene.action.heal = {"resident_bytes": 9 * GIB}
+        scene.action.heal = {"memory_bytes": 9 * GIB}
         scene.hear()
         await scene.pass_time(100)
         scene.observer.known[FINGERPRINT] = AlertState.SILENCED
@@ -409,7 +409,7 @@ async def test_memory_is_relieved_by_one_worker_at_a_time_and_slowly(stage: Stag
     async with stage() as scene:
         sizes = {ROLLOUT: 2, TRAINER: 7, OTHER: 5}
         for key, size in sizes.items():
-            scene.observer.workers[key] = make_worker(resident_bytes=size * GIB)
+            scene.observer.workers[key] = make_worker(memory_bytes=size * GIB)
         scene.observer.available = GIB
         relief = {"run": "", "worker": "", "remediation": "relieve_memory"}
         scene.hear(**relief)
@@ -591,9 +591,9 @@ def cut_short(
         if result:
             scene.journal.record_result(number, result)
         if stands is ActionState.STARTED:
-            scene.observer.workers[ROLLOUT] = make_worker(started_at=NOW + 1, resident_bytes=GIB)
+            scene.observer.workers[ROLLOUT] = make_worker(started_at=NOW + 1, memory_bytes=GIB)
         if stands is ActionState.ENDED:
-            gone = make_worker(processes=0, resident_bytes=0, started_at=None)
+            gone = make_worker(processes=0, memory_bytes=0, started_at=None)
             scene.observer.workers[ROLLOUT] = gone
         scene.clock.pass_by(later)
         scene.action.stands = stands
@@ -724,7 +724,7 @@ async def test_a_standing_that_cannot_be_seen_is_waited_for(
 
 async def test_budgets_survive_a_restart_of_the_remediator(stage: Stage) -> None:
     async with stage() as scene:
-        scene.action.heal = {"resident_bytes": 9 * GIB}
+        scene.action.heal = {"memory_bytes": 9 * GIB}
         scene.hear()
         await scene.pass_time(66)
     for _ in range(5):
@@ -775,14 +775,14 @@ async def _until(true: Callable[[], bool]) -> None:
 @pytest.mark.parametrize(
     ("changes", "ill"),
     [
-        ({"started_at": NOW, "resident_bytes": GIB}, ""),
-        ({"started_at": NOW - 1.9, "resident_bytes": GIB}, ""),
+        ({"started_at": NOW, "memory_bytes": GIB}, ""),
+        ({"started_at": NOW - 1.9, "memory_bytes": GIB}, ""),
         ({"started_at": NOW, "memory_limit_bytes": None}, ""),
-        ({"started_at": NOW - 2.1, "resident_bytes": GIB}, "it has not restarted"),
-        ({"started_at": None, "resident_bytes": GIB}, "it has not restarted"),
+        ({"started_at": NOW - 2.1, "memory_bytes": GIB}, "it has not restarted"),
+        ({"started_at": None, "memory_bytes": GIB}, "it has not restarted"),
         ({"processes": 0}, "0 of 1 processes run"),
         ({"processes": 2}, "2 of 1 processes run"),
-        ({"started_at": NOW}, "9.0 GiB resident, above its limit"),
+        ({"started_at": NOW}, "it holds 9.0 GiB, above its limit"),
     ],
 )
 def test_tells_what_keeps_a_worker_from_being_healed(changes: dict[str, Any], ill: str) -> None:

@@ -47,7 +47,7 @@ from trainwarden_remediator.telemetry.state import JournalSummary, RemediatorSta
 SETTINGS = FailsafeSettings(
     watchdog_timeout=60, shortage_duration=20, stalled_shortage_duration=6, reserve=4096
 )
-HEALED = {"resident_bytes": GIB, "processes": 1}
+HEALED = {"memory_bytes": GIB, "processes": 1}
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Night:
         scene.context.failsafe = self.failsafe
         for key, size in ((ROLLOUT, 9), (TRAINER, 12), (OTHER, 3)):
             scene.observer.workers[key] = make_worker(
-                resident_bytes=size * GIB, memory_limit_bytes=20 * GIB
+                memory_bytes=size * GIB, memory_limit_bytes=20 * GIB
             )
         for key, action in scene.actions.items():
             action.heal = HEALED

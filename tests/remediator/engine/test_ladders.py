@@ -37,7 +37,7 @@ class Night:
         self.resumes_with = resumes_with
         observer = scene.observer
         for key in (ROLLOUT, TRAINER):
-            observer.workers[key] = make_worker(resident_bytes=GIB)
+            observer.workers[key] = make_worker(memory_bytes=GIB)
         self.server = ServerState(
             "sglang-0",
             "rollout-0",
@@ -473,7 +473,7 @@ def second_rung_cut_short(reached: str | None, stands: ActionState) -> Callable[
         scene.actions[TRAINER].stands = stands
         if stands is ActionState.STARTED:
             night.resume()
-            scene.observer.workers[TRAINER] = make_worker(started_at=NOW + 311, resident_bytes=GIB)
+            scene.observer.workers[TRAINER] = make_worker(started_at=NOW + 311, memory_bytes=GIB)
         scene.observer.known = {}
 
     return leave
@@ -583,12 +583,12 @@ async def test_it_is_known_when_it_last_came_round(stage: Stage) -> None:
 
 async def test_a_clock_that_is_set_does_not_shorten_what_is_waited_for(stage: Stage) -> None:
     async with stage() as scene:
-        scene.action.heal = {"resident_bytes": 9 * GIB}
+        scene.action.heal = {"memory_bytes": 9 * GIB}
         scene.hear()
         await scene.clock.advance(10)
         scene.clock.set_forward(3600)
         # The exporter computes start times from the clock, too.
-        scene.observer.workers[ROLLOUT] = make_worker(started_at=NOW + 3600, resident_bytes=GIB)
+        scene.observer.workers[ROLLOUT] = make_worker(started_at=NOW + 3600, memory_bytes=GIB)
         await scene.clock.advance(10)
         assert scene.journaled()[-2:] != ["not_healed", "cooldown"]
         assert outcomes(scene) == [("rollout-0", "healed")]

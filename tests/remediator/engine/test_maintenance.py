@@ -6,10 +6,12 @@ import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.remediator.fake_clock import FakeClock, InlineThread
-from tests.remediator.fakes import BlindKin, FakeObserver
+from tests.remediator.fakes import BlindKin, FakeObserver, outbox_of
+from tests.remediator.notify.test_notifier import receivers
 from tests.remediator.samples import announced, make_setup
 from tests.waiting import DEADLINE_SECONDS
 
@@ -21,6 +23,7 @@ from trainwarden_remediator.engine.maintenance import PRUNE_SECONDS, Maintenance
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.event_text import describe
 from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.notify.messages import Notification, build_message
 from trainwarden_remediator.observation.model import RunState
 
 
@@ -194,6 +197,57 @@ async def test_a_finished_run_whose_other_commands_still_run_names_them(
     (found,) = (one for one in journal.newest_events(100) if one.kind == "run_finished")
     named = "" if ends else "; server still runs: `trainwarden stop demo` ends it"
     assert describe(found) == f"the run has finished at step 5{named}"
+
+
+async def test_a_server_that_goes_on_rings_once_and_not_at_each_end_of_its_run(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    trains, finished = announced(), announced(state="finished")
+    receiver = {"name": "ops", "kind": "json", "url": "http://127.0.0.1:1/"}
+    setup = make_setup(tmp_path, notify={"receivers": [receiver]})
+    observer = FakeObserver(runs={"demo": RunState()})
+    context = EngineContext(
+        setup=setup,
+        journal=journal,
+        observer=observer,
+        clock=clock,
+        tracker=BlindKin(),
+        thread_factory=InlineThread,
+    )
+    task = asyncio.create_task(Maintenance(context).run())
+    await clock.settle()
+    ends = (1.0, 1.0, 2.0)  # the server was started again before the third
+    for count, started in enumerate(ends, start=1):
+        server = announced(worker="server", announced_at=started)
+        context.setup = replace(setup, announced=AnnouncedRuns({**trains, **server}))
+        observer.runs["demo"] = RunState()
+        await clock.advance(RUNS_SECONDS)
+        context.setup = replace(setup, announced=AnnouncedRuns({**finished, **server}))
+        observer.runs["demo"] = RunState(finished=True, step=5)
+        async with asyncio.timeout(DEADLINE_SECONDS):  # it is recorded by a thread
+            while len(_finished(journal)) < count:
+                await clock.advance(RUNS_SECONDS)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    found = [one for one in journal.newest_events(100)[::-1] if one.kind == "run_finished"]
+    calls = [Notification(1, "ops", "finished", one) for one in found]
+    messages = [build_message([one], instance="b", mode="act") for one in calls]
+    assert [one.calls for one in messages] == [True, False, True]
+    named = "the run has finished at step 5; server still runs: `trainwarden stop demo` ends it"
+    assert [one.items[0].values["What"] for one in messages] == [named] * 3
+
+
+def test_what_lives_on_is_reported_though_the_end_of_the_run_was(
+    journal: Journal, clock: FakeClock
+) -> None:
+    notify = receivers()
+    outbox = outbox_of(journal)
+    waits: dict[str, Any] = {"unended": "it waits"}
+    for facts in ({}, waits, {"still_run": ["server"]}, waits):
+        journal.record_event("run_finished", run="demo", **facts)
+        clock.pass_by(300)
+    outbox.collect(notify)
+    assert len(outbox.pending("ops")) == 3
 
 
 @pytest.mark.parametrize(

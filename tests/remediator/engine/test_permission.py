@@ -158,7 +158,7 @@ def forget_its_progress(scene: Scene) -> str:
 
 
 def shrink(scene: Scene) -> str:
-    scene.observer.workers[ROLLOUT] = make_worker(resident_bytes=GIB)
+    scene.observer.workers[ROLLOUT] = make_worker(memory_bytes=GIB)
     return GONE
 
 

@@ -14,7 +14,7 @@ from trainwarden_remediator.model import Decision, Verdict
 
 
 def still_leaks(scene: Scene) -> None:
-    scene.action.heal = {"resident_bytes": 9 * GIB}
+    scene.action.heal = {"memory_bytes": 9 * GIB}
 
 
 async def gives_up(scene: Scene) -> None:
@@ -31,7 +31,7 @@ def resume(scene: Scene, **scope: Any) -> service.ResumeResult:
 async def test_what_was_given_up_is_tried_again_after_a_resume(stage: Stage) -> None:
     async with stage(before=still_leaks, attempts=2) as scene:
         await gives_up(scene)
-        scene.action.heal = {"resident_bytes": GIB}
+        scene.action.heal = {"memory_bytes": GIB}
         done = resume(scene)
         text = "resumed: 0 holds lifted; 1 incident reopened (#1 demo/rollout-0)"
         assert service.describe_resume(done) == text

@@ -41,6 +41,7 @@ from trainwarden_remediator.notify.messages import (
     Notification,
     build_message,
     notification_event_of,
+    subject_of,
 )
 from trainwarden_remediator.observation.model import RunState, WorkerState
 
@@ -456,18 +457,90 @@ async def test_a_stall_that_waits_for_its_proof_is_recorded_once_after_two_minut
         assert len(watch.recorded()) == 1
 
 
+def moved(at: float, **state: Any) -> RunState:
+    return RunState(**{"step": 812.0, "progress_at": at, "trainer_processes": 1.0, **state})
+
+
+@pytest.mark.parametrize(
+    ("run", "acts", "reported"),
+    [
+        (moved(NOW + 420), False, True),
+        (moved(NOW - 60), False, False),
+        (moved(NOW + 420, finished=True), False, False),
+        (moved(NOW + 420, trainer_processes=0.0), False, False),
+        (moved(NOW + 420), True, False),
+    ],
+    ids=["goes on", "stands still", "has finished", "has ended", "was restarted"],
+)
+async def test_the_end_of_a_stall_names_the_stall_that_it_ends(
+    start: Start, run: RunState, *, acts: bool, reported: bool
+) -> None:
+    """What the remediator has done, or that the run has finished, is notified itself."""
+    watch: Watch
+    async with start(mode="act") as watch:
+        watch.alertmanager.add(STALL)
+        await watch.clock.advance(420)
+        if acts:
+            watch.journal.record_alerts([make_alert()])
+            action = watch.journal.record_intent(1, ROLLOUT, "restart", [])
+            watch.journal.record_result(action, "done", started_by="trainwarden", processes=[1])
+        watch.alertmanager.alerts[1:] = []
+        await watch.clock.advance(10)
+        assert len(watch.recorded()) == 1
+        watch.observer.runs["demo"] = run
+        await watch.clock.advance(3000)
+        begun, *ended = [e for e in watch.journal.newest_events(9)[::-1] if e.kind == "stalled"]
+        assert len(ended) == reported
+        if not reported:
+            return
+        assert subject_of(begun) != subject_of(ended[0])  # within the hour, too
+        calls = [Notification(1, "phone", "stalled", one) for one in (begun, *ended)]
+        first, last = (build_message([one], instance="b", mode="act") for one in calls)
+        assert first.items[0].values["What"].startswith("TrainingStepStalled of 08:00 UTC: ")
+        assert last.title == "a run goes on, its stall has ended"
+        assert last.items[0].values["What"] == (
+            "TrainingStepStalled of 08:00 UTC has ended after 7 min 10 s, at step 812:"
+            " the run goes on, and the remediator has not acted"
+        )
+        assert last.items[0].values["Who acts"] == "Nobody needs to"
+        together = build_message(calls, instance="b", mode="act")
+        assert together.title == last.title
+        assert not together.calls
+
+
+async def test_a_hang_that_is_not_proved_for_a_while_has_not_ended(start: Start) -> None:
+    """The warning also ends as the critical alert begins, or as the stacks prove no hang."""
+    watch: Watch
+    async with start(mode="act") as watch:
+        watch.observer.runs["demo"] = moved(NOW - 60)
+        watch.alertmanager.add(STALL)
+        await watch.clock.advance(300)
+        watch.alertmanager.alerts[1:] = []
+        watch.alertmanager.add({**STALL, "severity": "critical", "remediation": "x"})
+        await watch.clock.advance(300)
+        watch.alertmanager.alerts[1:] = []
+        await watch.clock.advance(300)
+        assert len(watch.recorded()) == 1
+        watch.observer.runs["demo"] = moved(NOW + 900)
+        await watch.clock.advance(10)
+        assert len(watch.recorded()) == 2
+        assert "has ended after 14 min 50 s, at step 812" in describe(
+            watch.journal.newest_events(1)[0]
+        )
+
+
 @pytest.mark.parametrize(
     ("run", "text"),
     [
         (
             RunState(stuck=True, waits="process 7 of trainer waits for a queue at a.py:1"),
-            "TrainingStepStalled: process 7 of trainer waits for a queue at a.py:1; the remediator",
+            "process 7 of trainer waits for a queue at a.py:1; the remediator",
         ),
         (
             RunState(waits="process 7 of trainer runs", restart_limit=1800),
-            "TrainingStepStalled: its limit is at most 30 min without a step; the remediator",
+            "its limit is at most 30 min without a step; the remediator",
         ),
-        (RunState(restart_limit=math.inf), "TrainingStepStalled: the remediator restarts"),
+        (RunState(restart_limit=math.inf), "the remediator restarts"),
     ],
     ids=["stuck", "not proved", "no limit"],
 )
@@ -480,7 +553,7 @@ async def test_a_stall_is_announced_with_what_is_known_of_its_cause(
         watch.alertmanager.add(STALL)
         await watch.clock.advance(200)
         (event,) = [one for one in watch.journal.newest_events(9) if one.kind == "stalled"]
-        assert describe(event).startswith(text)
+        assert describe(event).startswith(f"TrainingStepStalled of 08:00 UTC: {text}")
 
 
 @pytest.mark.parametrize("started", [True, False])
@@ -509,7 +582,7 @@ async def test_the_end_of_an_alert_of_a_stopped_run_says_that_an_operator_stoppe
         why = ", and has not come back for 10 min"
         if early:
             why = ", and has not come back for 20 s: an operator has stopped it"
-        assert describe(event) == f"{alert} has ended{why}"
+        assert describe(event) == f"{alert} of 08:00 UTC has ended{why}"
 
 
 @pytest.mark.parametrize(
@@ -537,7 +610,8 @@ async def test_a_run_that_waits_at_a_prompt_is_not_announced_to_be_restarted(sta
         watch.alertmanager.add(STALL)
         await watch.clock.advance(200)
         (event,) = [one for one in watch.journal.newest_events(9) if one.kind == "stalled"]
-        text = "TrainingStepStalled: the remediator leaves it alone: it waits for you at a prompt"
+        halted = "the remediator leaves it alone: it waits for you at a prompt"
+        text = f"TrainingStepStalled of 08:00 UTC: {halted}"
         assert describe(event) == text
         call = Notification(1, "phone", "stalled", event)
         message = build_message([call], instance="b", mode="act")

@@ -22,7 +22,7 @@ from trainwarden_remediator.engine.action_runner import interruption_facts
 from trainwarden_remediator.observation.model import DiskState, RunState
 from trainwarden_remediator.policy.verification import RELAPSE_SECONDS
 
-GONE = make_worker(processes=0, started_at=None, resident_bytes=0.0)
+GONE = make_worker(processes=0, started_at=None, memory_bytes=0.0)
 LAST_STEP = 150
 CRASHED = RunState(step=LAST_STEP, last_step_at=NOW - 60, progress_at=NOW - 60, stall_limit=300)
 
@@ -85,7 +85,7 @@ async def test_a_run_that_had_gone_on_before_the_signal_was_not_healed_by_its_re
     """The step of (NOW - 2) is seen after the signal. One of (NOW + 10) came after it."""
 
     def stands(scene: Scene) -> None:
-        scene.observer.workers[TRAINER] = make_worker(resident_bytes=GIB)
+        scene.observer.workers[TRAINER] = make_worker(memory_bytes=GIB)
         stalled = replace(CRASHED, last_step_at=STALLED_AT, progress_at=STALLED_AT, stall_limit=60)
         scene.observer.runs["demo"] = replace(stalled, checkpoints=1, trainer_processes=1)
 
@@ -207,7 +207,7 @@ async def test_a_trainer_that_exceeds_its_limit_again_was_not_healed_by_its_new_
         await scene.clock.advance(3)
         assert outcomes(scene) == []
         worker = scene.observer.workers[TRAINER]
-        scene.observer.workers[TRAINER] = replace(worker, resident_bytes=9 * GIB)
+        scene.observer.workers[TRAINER] = replace(worker, memory_bytes=9 * GIB)
         await scene.clock.advance(RELAPSE_SECONDS - 2)
         assert outcomes(scene) == []
         await scene.clock.advance(4)  # it must not grow for the whole time of the verification
@@ -245,7 +245,7 @@ async def test_a_trainer_that_is_ready_late_has_the_time_to_prove_that_it_stays_
         makes_step(scene, LAST_STEP + 1)
         await scene.clock.advance(3)
         well = scene.observer.workers[TRAINER]
-        scene.observer.workers[TRAINER] = replace(well, resident_bytes=9 * GIB)
+        scene.observer.workers[TRAINER] = replace(well, memory_bytes=9 * GIB)
         await scene.clock.advance(seconds)
         scene.observer.workers[TRAINER] = well
         await scene.clock.advance(60)
@@ -359,7 +359,7 @@ async def test_a_worker_that_has_not_appeared_yet_is_waited_for(stage: Stage) ->
         await scene.clock.advance(50)
         assert outcomes(scene) == []
         now = scene.clock.now()
-        scene.observer.workers[ROLLOUT] = make_worker(started_at=now, resident_bytes=GIB)
+        scene.observer.workers[ROLLOUT] = make_worker(started_at=now, memory_bytes=GIB)
         await scene.clock.advance(8)
         assert outcomes(scene) == [("healed", "")]
 

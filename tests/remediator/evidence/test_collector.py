@@ -350,7 +350,7 @@ async def test_everything_that_can_be_had_is_kept_and_what_cannot_is_named(
     assert content["missing"].keys() == {"log b", "gpus"}
     assert content["missing"]["gpus"] == "no such thing"
     shown = content["seen"]["workers"]["demo/rollout-0"]
-    assert shown["resident_bytes"] == 9 * GIB
+    assert shown["memory_bytes"] == 9 * GIB
     assert "age_limit_seconds" not in shown
 
 
@@ -520,6 +520,6 @@ async def test_the_real_program_keeps_it_before_it_ends_a_worker(box: Box) -> No
     content = row["content"]
     assert (row["kind"], row["action"]) == ("act", 1)
     assert [one["pid"] for one in content["processes"]["tree"]] == [worker.pid]
-    assert content["seen"]["workers"]["demo/rollout-0"]["resident_bytes"] == 9 * GIB
+    assert content["seen"]["workers"]["demo/rollout-0"]["memory_bytes"] == 9 * GIB
     stopped = next(event for event in box.events() if event.kind == "stop")
     assert row["at"] <= stopped.at

@@ -10,7 +10,7 @@ from tests.remediator.stage import Scene
 
 async def test_a_resolved_that_comes_while_it_is_verified_heals_nothing(stage: Any) -> None:
     def without_effect(scene: Scene) -> None:
-        scene.action.heal = {"resident_bytes": 9 * GIB}
+        scene.action.heal = {"memory_bytes": 9 * GIB}
 
     async with stage(before=without_effect, cooldown=60, attempts=3) as scene:
         scene.hear(starts_at=NOW - 20)

@@ -19,7 +19,7 @@ async def test_an_action_that_helps_late_is_not_repeated(stage: Any) -> None:
         assert "not_healed" in scene.journaled()
         # it has helped after all, while the cooldown is waited for
         worker = scene.observer.workers[ROLLOUT]
-        scene.observer.workers[ROLLOUT] = replace(worker, resident_bytes=GIB)
+        scene.observer.workers[ROLLOUT] = replace(worker, memory_bytes=GIB)
         await scene.pass_time(3600)
         assert scene.action.restarts == [1]
         assert "gave_up" not in str(scene.journal.counters())

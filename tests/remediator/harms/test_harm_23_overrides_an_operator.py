@@ -35,7 +35,7 @@ async def test_what_an_operator_does_while_it_waits_its_turn_is_heeded(
     stage: Any, way: Any
 ) -> None:
     def slow(scene: Scene) -> None:
-        scene.action.heal = {"resident_bytes": 9 * GIB}
+        scene.action.heal = {"memory_bytes": 9 * GIB}
 
     async with stage(before=slow) as scene:
         scene.hear(starts_at=NOW - 20)
@@ -44,7 +44,7 @@ async def test_what_an_operator_does_while_it_waits_its_turn_is_heeded(
         assert "busy" in scene.journaled()
         reason = way(scene)
         scene.observer.workers[ROLLOUT] = make_worker(
-            started_at=scene.clock.now(), resident_bytes=GIB
+            started_at=scene.clock.now(), memory_bytes=GIB
         )
         await scene.clock.advance(100)
         assert "healed" in scene.journaled()

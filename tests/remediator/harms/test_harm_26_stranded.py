@@ -13,7 +13,7 @@ async def test_an_alert_that_begins_again_during_an_action_is_decided_when_that_
     stage: Any,
 ) -> None:
     def without_effect(scene: Scene) -> None:
-        scene.action.heal = {"resident_bytes": 9 * GIB}
+        scene.action.heal = {"memory_bytes": 9 * GIB}
 
     async with stage(before=without_effect, cooldown=30, attempts=9) as scene:
         scene.hear(starts_at=NOW - 20)
@@ -22,7 +22,7 @@ async def test_an_alert_that_begins_again_during_an_action_is_decided_when_that_
         scene.hear(starts_at=NOW + 5)
         await scene.clock.advance(20)
         assert scene.journaled().count("busy") == 1
-        scene.action.heal = {"resident_bytes": GIB}
+        scene.action.heal = {"memory_bytes": GIB}
         # the first alert is over meanwhile
         scene.hear(starts_at=NOW - 20, firing=False)
         worker = scene.observer.workers[ROLLOUT]

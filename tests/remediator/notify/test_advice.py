@@ -17,6 +17,7 @@ from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import PastAction
 from trainwarden_remediator.notify.advice import advice
 from trainwarden_remediator.notify.messages import VALUE_LENGTH, Notification, build_message
+from trainwarden_remediator.policy.failing_starts import mend_hint
 
 COMMAND = {"argv": ("python", "a.py"), "options": ("--name", "demo"), "cwd": "/w"}
 TYPED = "`cd /w && trainwarden run --name demo --detach -- python a.py`"
@@ -45,13 +46,40 @@ def advised(tmp_path: Path, one: Notification, *actions: PastAction, **changes: 
 def test_a_loop_of_a_leak_names_memory_and_ends_the_run_that_goes_on(tmp_path: Path) -> None:
     leaks = [restarted(ago, "TrainingWorkerMemoryOverLimit") for ago in (240, 120, 20)]
     text = advised(tmp_path, call(*LOOP), *leaks)
-    assert "The remediator restarted it 3 times as it exceeds its memory limit." in text
+    assert (
+        "The remediator restarted it 3 times since 07:56 UTC as it exceeds its memory limit."
+        in text
+    )
     assert "It still runs and grows: `trainwarden stop demo` ends it." in text
     assert "mend the leak" in text
     ended: dict[str, Any] = {"state": "failed", "ended_at": NOW - 1, "exits": ((7, 1, 256),)}
     assert "still runs" not in advised(tmp_path, call(*LOOP), *leaks, **ended)
     last = restarted(5, "TrainingWorkerMemoryOverLimit", ended_at=None)
     assert "restart that is in progress goes on" in advised(tmp_path, call(*LOOP), *leaks, last)
+
+
+def test_a_loop_of_crashes_that_were_healed_says_how_often_and_that_the_work_is_repeated(
+    tmp_path: Path,
+) -> None:
+    crashes = [
+        restarted(ago, "TrainingWorkerGone", healed=True, attempt=1) for ago in (540, 360, 180)
+    ]
+    lines = {"last_lines": ("RuntimeError: bad batch",)}
+    text = advised(tmp_path, call(*LOOP), *crashes, **lines)
+    assert text.startswith(
+        "It has crashed 3 times since 07:51 UTC, though each restart healed it: "
+        "`RuntimeError: bad batch`. Each restart helps until the next crash, and repeats what was "
+        "not saved: mend the cause, then start it yourself: "
+    )
+    hint = "Each restart helps until the next crash, and repeats what was not saved"
+    assert mend_hint("TrainingWorkerGone") == f"{hint}: mend its cause."
+    now = restarted(5, "TrainingWorkerGone", ended_at=None)
+    assert "crashed 4 times since" in advised(tmp_path, call(*LOOP), *crashes, now)
+    fails = restarted(60, "TrainingWorkerGone", attempt=2)
+    assert "It failed after the last restart" in advised(tmp_path, call(*LOOP), *crashes, fails)
+    assert "has crashed" not in advised(tmp_path, call(*LOOP), crashes[0])
+    leaks = (replace(one, alert="TrainingWorkerMemoryOverLimit") for one in crashes)
+    assert "has crashed" not in advised(tmp_path, call(*LOOP), *leaks)
 
 
 @pytest.mark.parametrize("state", ["failed", "running"])

@@ -139,7 +139,7 @@ def overtaken(
         ({}, RunState(), True, False),
         ({"processes": 0.0}, RunState(), True, True),
         ({"finished": True}, RunState(), True, True),
-        ({"memory_limit_bytes": 5.0, "resident_bytes": 6.0}, RunState(), True, True),
+        ({"memory_limit_bytes": 5.0, "memory_bytes": 6.0}, RunState(), True, True),
         ({}, RunState(finished=True), True, True),
         ({}, RunState(stuck=True), True, True),
         ({}, RunState(progress_at=1.0, stall_limit=30.0), True, True),

@@ -507,7 +507,7 @@ async def test_what_the_engine_gives_up_is_reported(stage: Stage, calling: Calli
     post = FakePost()
     scene: Scene
     async with stage(attempts=1) as scene, calling(scene.journal, post, receivers()):
-        scene.action.heal = {"resident_bytes": 9e9}
+        scene.action.heal = {"memory_bytes": 9e9}
         scene.hear()
         await scene.pass_time(900)
         assert "attempts_exhausted" in scene.journaled()

@@ -49,7 +49,7 @@ def sent(journal: Journal, notify: NotifySettings, folder: Path) -> Sequence[Mes
     return [build_message([one], instance="b", mode="act") for one in pending]
 
 
-def test_the_third_time_it_has_pace_and_cost_and_the_fourth_time_it_rings(
+def test_the_second_time_it_has_pace_and_cost_and_the_fourth_time_it_rings(
     tmp_path: Path, journal: Journal, clock: FakeClock
 ) -> None:
     for _ in range(5):
@@ -58,15 +58,17 @@ def test_the_third_time_it_has_pace_and_cost_and_the_fourth_time_it_rings(
     assert [one.urgent for one in messages] == [False, False, False, True, False]
     assert [*messages[2].events, *messages[3].events] == ["healed", "recurring"]
     items = [one.items[0].values for one in messages]
-    assert ["Repeated" in one for one in items] == [False, False, True, True, True]
+    assert ["Repeated" in one for one in items] == [False, True, True, True, True]
+    again = "times since 08:00 UTC: the fault comes back 40 min after each restart"
+    assert items[1]["Repeated"] == f"2 {again}, and has cost 2 min and 60 steps made again so far"
     assert items[2]["Repeated"] == (
-        "time 3 within 1 h 21 min, 40 min after the restart before; so far 3 restarts,"
-        " 3 min until it was healthy again and 90 steps made again; the next time rings"
+        f"3 {again}, and has cost 3 min and 90 steps made again so far; the next time rings"
     )
+    assert all(one["What"] == "healed: verified 60 s after the action began" for one in items)
     assert items[2]["Who acts"] == "Nobody needs to"
     assert messages[3].title == "healed again and again, operator needed"
     assert items[3]["Who acts"] == "You, now"
-    assert items[3]["Repeated"].startswith("time 4 within 2 h 2 min")
+    assert items[3]["Repeated"].startswith(f"4 {again}, and")
     assert "mend the leak, or raise its memory limit" in items[3]["What to do"]
     assert "1 min from the alert to health" in items[3]["Cost"]
 
@@ -78,7 +80,7 @@ def test_the_time_without_a_new_step_counts_where_it_is_known(
         began = clock.now()
         heal(journal, clock, interruption_start=began - 60, interruption_end=began + 60)
     last = sent(journal, receivers(), tmp_path)[2].items[0].values["Repeated"]
-    assert "so far 3 restarts, 6 min until it was healthy again" in last
+    assert "and has cost 6 min so far" in last
 
 
 def test_what_fails_now_and_then_does_not_ring(
@@ -98,7 +100,8 @@ def test_another_cause_and_what_was_not_healed_do_not_count(
         heal(journal, clock, outcome)
     heal(journal, clock, alert="TrainingWorkerGone")
     messages = sent(journal, receivers(events=["healed"]), tmp_path)
-    assert ["Repeated" in one.items[0].values for one in messages] == [False] * 3
+    counts = [one.items[0].values.get("Repeated", "").partition(" ")[0] for one in messages]
+    assert counts == ["", "2", ""]
 
 
 @pytest.mark.parametrize(
@@ -118,5 +121,7 @@ def test_the_journal_has_it_too(journal: Journal, clock: FakeClock) -> None:
     for _ in range(3):
         heal(journal, clock)
     lines = [describe(one) for one in journal.newest_events(99) if one.kind == "outcome"]
-    assert lines[0].startswith("healed: verified 60 s after the action began; time 3 within 1 h")
-    assert "; time" not in lines[1]
+    verified = "healed: verified 60 s after the action began"
+    assert lines[0].startswith(f"{verified}; 3 times since 08:00 UTC: the fault comes back")
+    assert lines[1].startswith(f"{verified}; 2 times since 08:00 UTC: the fault comes back")
+    assert lines[2] == verified

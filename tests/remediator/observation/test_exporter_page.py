@@ -100,6 +100,7 @@ def test_sees_inference_servers_by_the_worker_that_serves_them() -> None:
             worked_at=1.6e9,
             start_grace=300,
             seen_at=1.70000002e9,
+            engine="sglang",
         ),
     )
     assert exporter.servers_of(WorkerKey("demo", "trainer")) == ()
@@ -181,7 +182,7 @@ def test_the_trials_of_a_search_in_a_database_are_those_of_its_logs() -> None:
 def test_what_is_not_shown_of_a_server_is_not_made_up() -> None:
     few = "".join(f"{line}\n" for line in INFERENCE.splitlines()[:2])
     assert see(few).servers_of(ROLLOUT) == (
-        ServerState("sglang-0", "rollout-0", "inference", up=False, reason=""),
+        ServerState("sglang-0", "rollout-0", "inference", up=False, reason="", engine="sglang"),
     )
     assert see(few.splitlines()[0] + "\n").servers_of(ROLLOUT) == ()
 
@@ -363,4 +364,4 @@ def test_what_counts_towards_the_limit_counts_for_the_remediator_too() -> None:
         f"trainwarden_worker_memory_bytes{labels} 10e9\n"
     )
     found = see(worker).workers[WorkerKey("demo", "w")]
-    assert found.resident_bytes == 10e9
+    assert found.memory_bytes == 10e9

@@ -64,7 +64,7 @@ def test_it_sees_memory_and_workers_as_the_exporter_does(yard: Yard, cgroup: Pat
     process = read_process(child.pid)
     assert process is not None
     assert (worker.processes, worker.expected, worker.finished) == (1, 2, False)
-    assert worker.resident_bytes > 64 << 20
+    assert worker.memory_bytes > 64 << 20
     assert worker.started_at == start_timestamp(process.identity)
     assert worker.memory_limit_bytes == 8 << 30
     assert exporter.workers[WorkerKey("demo", "gone")].processes == 0

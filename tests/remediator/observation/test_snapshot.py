@@ -108,7 +108,7 @@ def test_reads_what_the_exporter_shows() -> None:
             ROLLOUT: WorkerState(
                 processes=1,
                 expected=1,
-                resident_bytes=9 * GIB,
+                memory_bytes=9 * GIB,
                 finished=False,
                 started_at=1.7e9,
                 memory_limit_bytes=8 * GIB,
@@ -117,7 +117,7 @@ def test_reads_what_the_exporter_shows() -> None:
             WorkerKey("demo", "trainer"): WorkerState(
                 processes=0,
                 expected=2,
-                resident_bytes=0,
+                memory_bytes=0,
                 finished=True,
                 started_at=None,
                 memory_limit_bytes=None,
@@ -147,7 +147,7 @@ def test_reads_a_page_of_the_real_collectors() -> None:
         WorkerKey("demo", "ghost"): WorkerState(
             processes=0,
             expected=1,
-            resident_bytes=0,
+            memory_bytes=0,
             finished=False,
             started_at=None,
             memory_limit_bytes=5,

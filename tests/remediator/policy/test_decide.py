@@ -286,7 +286,7 @@ def without_effect(
 
 OVER = replace(DOWN, resolved=True)
 LEAKING = {ROLLOUT: make_worker()}
-LARGER = make_worker(resident_bytes=10 * GIB)
+LARGER = make_worker(memory_bytes=10 * GIB)
 TWICE_WITHOUT_EFFECT = (without_effect(1000), without_effect(500))
 LOOPS = tuple(replace(ago(s), step=1874.0, checkpoint=1870.0) for s in (9000, 8000, 7000))
 
@@ -387,7 +387,7 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
         incident(),
         {
             "actions": (replace(ago(100), incident=incident().id, healed=True),),
-            "snapshot": snapshot({ROLLOUT: make_worker(resident_bytes=GIB)}),
+            "snapshot": snapshot({ROLLOUT: make_worker(memory_bytes=GIB)}),
         },
     ),
     (  # unknown is not healed
@@ -483,7 +483,7 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
         "condition_cleared",
         Verdict.WAIT,
         incident(),
-        {"snapshot": snapshot({ROLLOUT: make_worker(resident_bytes=GIB)})},
+        {"snapshot": snapshot({ROLLOUT: make_worker(memory_bytes=GIB)})},
     ),
     ("clean", Verdict.ACT, LEFTOVERS, {"config": CLEANS, "snapshot": held_by(2)}),
     ("unknown_target", Verdict.REFUSE, LEFTOVERS, {"snapshot": held_by(2)}),
@@ -856,7 +856,7 @@ def test_attempts_outside_the_window_do_not_count(config: Config) -> None:
 
 
 def test_a_last_attempt_that_helped_is_not_given_up(config: Config) -> None:
-    healed = make_worker(resident_bytes=GIB, started_at=NOW - 1000)
+    healed = make_worker(memory_bytes=GIB, started_at=NOW - 1000)
     seen = state(config, actions=EXHAUSTED, snapshot=snapshot({ROLLOUT: healed}))
     assert decide(incident(), seen, NOW).reason == "condition_cleared"
 
@@ -898,9 +898,9 @@ SIGHT = ExporterState({}, available_bytes := 20 * GIB, 2 * GIB)
     ("trouble", "changes", "expected"),
     [
         (Condition.OVER_MEMORY_LIMIT, {}, True),
-        (Condition.OVER_MEMORY_LIMIT, {"resident_bytes": 8 * GIB}, False),
+        (Condition.OVER_MEMORY_LIMIT, {"memory_bytes": 8 * GIB}, False),
         (Condition.OVER_MEMORY_LIMIT, {"memory_limit_bytes": None}, False),
-        (Condition.OVER_MEMORY_LIMIT, {"processes": 0, "resident_bytes": 0}, False),
+        (Condition.OVER_MEMORY_LIMIT, {"processes": 0, "memory_bytes": 0}, False),
         (Condition.MISSING, {}, False),
         (Condition.MISSING, {"processes": 0}, True),
         (Condition.MISSING, {"processes": 1, "expected": 2}, True),
@@ -933,7 +933,7 @@ def test_memory_is_short_only_below_its_floor() -> None:
 def crowd(**changes: float) -> Mapping[WorkerKey, WorkerState]:
     sizes = {"rollout": 3.0, "trainer": 5.0, "other": 4.0, **changes}
     return {
-        key: make_worker(resident_bytes=sizes[name] * GIB)
+        key: make_worker(memory_bytes=sizes[name] * GIB)
         for name, key in (("rollout", ROLLOUT), ("trainer", TRAINER), ("other", OTHER))
     }
 
@@ -1027,7 +1027,7 @@ sights = st.builds(
     WorkerState,
     processes=numbers,
     expected=numbers,
-    resident_bytes=numbers,
+    memory_bytes=numbers,
     finished=st.booleans(),
     started_at=st.none() | moments,
     memory_limit_bytes=st.none() | numbers,

@@ -10,7 +10,7 @@ BOTH = {"remediation": "restart_leaking_worker"}
 
 
 def two_leak(scene: Scene) -> None:
-    scene.observer.workers[TRAINER] = make_worker(resident_bytes=12 * GIB)
+    scene.observer.workers[TRAINER] = make_worker(memory_bytes=12 * GIB)
 
 
 def order(scene: Scene) -> list[str]:
@@ -68,10 +68,10 @@ async def test_a_worker_that_cannot_have_its_turn_is_not_waited_for(stage: Any) 
 async def test_of_another_run_or_within_its_limit_it_is_no_matter(stage: Any, key: Any) -> None:
     def larger(scene: Scene) -> None:
         for each in (OTHER, TRAINER):
-            within = make_worker(resident_bytes=12 * GIB, memory_limit_bytes=20 * GIB)
+            within = make_worker(memory_bytes=12 * GIB, memory_limit_bytes=20 * GIB)
             scene.observer.workers[each] = within
         if key == OTHER:
-            scene.observer.workers[key] = make_worker(resident_bytes=12 * GIB)
+            scene.observer.workers[key] = make_worker(memory_bytes=12 * GIB)
 
     async with stage(before=larger) as scene:
         scene.hear(starts_at=NOW - 20)

@@ -35,8 +35,8 @@ from trainwarden_remediator.observation.snapshot import AlertmanagerState, Snaps
 from trainwarden_remediator.policy.context import PolicyState
 from trainwarden_remediator.policy.decide import decide
 
-GONE = make_worker(processes=0, started_at=None, resident_bytes=0)
-WELL = make_worker(resident_bytes=GIB)
+GONE = make_worker(processes=0, started_at=None, memory_bytes=0)
+WELL = make_worker(memory_bytes=GIB)
 MISSING = Incident(
     id=1,
     fingerprint=FINGERPRINT,

@@ -17,7 +17,7 @@ from trainwarden_remediator.config.schema import Config
 from trainwarden_remediator.exceptions import ObservationError
 
 SOON = {"timeout": 5, "stable_for": 0}
-STILL_LEAKING = {"resident_bytes": 9 * GIB, "processes": 1}
+STILL_LEAKING = {"memory_bytes": 9 * GIB, "processes": 1}
 
 
 def playbooks(*rungs: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +77,7 @@ async def test_nobody_is_called_when_the_trouble_is_seen_to_be_over(stage: Stage
     scene: Scene
 
     def mend(scene: Scene) -> None:
-        scene.observer.workers[ROLLOUT] = make_worker(resident_bytes=GIB)
+        scene.observer.workers[ROLLOUT] = make_worker(memory_bytes=GIB)
 
     async with stage(before=mend, playbooks=playbooks(CALL, RESTART)) as scene:
         scene.hear()

@@ -17,7 +17,7 @@ from trainwarden_remediator.observation.snapshot import AlertmanagerState, Snaps
 from trainwarden_remediator.policy.context import PolicyState
 from trainwarden_remediator.policy.decide import decide
 
-GONE = make_worker(processes=0, started_at=None, resident_bytes=0.0)
+GONE = make_worker(processes=0, started_at=None, memory_bytes=0.0)
 
 
 def restarts(*steps: float | None, key: WorkerKey = TRAINER, last: float = 900) -> Any:
@@ -52,7 +52,7 @@ def decided(
         resolved=False,
         **changes,
     )
-    shown = {ROLLOUT: make_worker(resident_bytes=GIB), key: worker}
+    shown = {ROLLOUT: make_worker(memory_bytes=GIB), key: worker}
     exporter = ExporterState(shown, 20 * GIB, 2 * GIB, runs={"demo": run})
     seen = Snapshot(AlertmanagerState({"f" * 16: AlertState.ACTIVE}), exporter)
     state = PolicyState(
@@ -130,7 +130,7 @@ def test_a_cooldown_names_its_end_and_the_day_unless_that_is_today(
 
 
 RENEWED = ", then attempt 1 of 3, as new steps have renewed the attempts"
-LEAKS = make_worker(resident_bytes=3 * GIB, memory_limit_bytes=2 * GIB)
+LEAKS = make_worker(memory_bytes=3 * GIB, memory_limit_bytes=2 * GIB)
 
 
 @pytest.mark.parametrize(

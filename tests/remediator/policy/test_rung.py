@@ -84,7 +84,7 @@ class Scene:
         self.server = UP
         self.run: RunState | None = STANDING
         self.disks: tuple[DiskState, ...] = ()
-        self.workers = {key: make_worker(resident_bytes=GIB) for key in (ROLLOUT, TRAINER)}
+        self.workers = {key: make_worker(memory_bytes=GIB) for key in (ROLLOUT, TRAINER)}
         self.orphans: float | None = None
         self.available = 20 * GIB
         self.known = {FINGERPRINT: AlertState.ACTIVE}

@@ -18,7 +18,7 @@ RECYCLE = "recycle_aged_worker"
 
 async def test_it_is_recycled(stage: Stage) -> None:
     async with stage() as scene:
-        young = make_worker(resident_bytes=GIB, trials=50, trials_limit=50)
+        young = make_worker(memory_bytes=GIB, trials=50, trials_limit=50)
         scene.observer.workers[ROLLOUT] = young
         scene.action.heal = {"trials": 0}
         scene.hear(remediation=RECYCLE)

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from tests.remediator.samples import GIB, NOW, ROLLOUT, make_worker
 
+from trainwarden_exporter.inference.engines import ENGINES
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config.playbooks import Verify
 from trainwarden_remediator.observation.model import ExporterState, RunState, ServerState
-from trainwarden_remediator.policy.effect import HOPELESS_SECONDS, EffectCheck
+from trainwarden_remediator.policy.effect import HOPELESS_SECONDS, NOT_PROBED, EffectCheck
 
 TRAINER = WorkerKey("demo", "trainer")
 SERVES = EffectCheck(ROLLOUT, NOW, Verify(serves=True))
@@ -25,7 +26,7 @@ RESUMED = RunState(
 def exporter(
     *servers: ServerState, run: RunState | None = None, started: float | None = NOW + 5
 ) -> ExporterState:
-    workers = {ROLLOUT: make_worker(resident_bytes=GIB, started_at=started)}
+    workers = {ROLLOUT: make_worker(memory_bytes=GIB, started_at=started)}
     runs = {} if run is None else {"demo": run}
     return ExporterState(workers, 1, 1, servers={"demo": servers}, runs=runs)
 
@@ -115,7 +116,12 @@ def test_a_trainer_has_not_resumed_while_its_progress_is_not_shown(run: RunState
 def test_a_token_that_could_not_be_asked_for_is_reported() -> None:
     assert SERVES.remark(exporter(ANSWERED)) == ""
     unasked = replace(ANSWERED, asked_at=None, answered=None)
-    assert SERVES.remark(exporter(unasked)) == "no completion could be requested"
+    asked = "no token was requested from server sglang-0, so it may answer and not work"
+    why = "`deep_probe` of exporter.yml is off for it, or no model of it is known"
+    assert SERVES.remark(exporter(unasked)) == f"{asked}: {why}"
+    why = "its engine generic needs `deep_probe: {enabled: true, path: …}` in exporter.yml for that"
+    assert SERVES.remark(exporter(replace(unasked, engine="generic"))) == f"{asked}: {why}"
+    assert {one.name for one in ENGINES if not one.probes_completions} == set(NOT_PROBED)
 
 
 def test_what_is_not_asked_for_is_not_looked_at() -> None:

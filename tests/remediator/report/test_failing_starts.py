@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,7 @@ def loop(journal: Journal, clock: FakeClock) -> Any:
 def report(
     folder: Path, clock: FakeClock, *alerts: Any, one: Announcement = ONE, stopped: bool = False
 ) -> str:
-    gone = make_worker(processes=0, resident_bytes=0, last_exit_code=1)
+    gone = make_worker(processes=0, memory_bytes=0, last_exit_code=1)
     current = CurrentState(
         ExporterState({TRAINER: gone}, 2e10, 2e9),
         alerts,
@@ -247,9 +248,10 @@ def test_a_leak_that_the_remediator_restarts_again_and_again_is_named(
         clock.pass_by(120)
     looping = loop(journal, clock)
     mended = (
-        "The remediator restarted it 3 times as it exceeds its memory limit. It still runs and "
-        "grows: `trainwarden stop demo` ends it. Another restart does not help: mend the leak, or "
-        "raise its memory limit (`--memory-limit` of `trainwarden run`), then start it yourself"
+        "The remediator restarted it 3 times since 08:00 UTC as it exceeds its memory limit. It "
+        "still runs and grows: `trainwarden stop demo` ends it. Another restart does not help: "
+        "mend the leak, or raise its memory limit (`--memory-limit` of `trainwarden run`), then "
+        "start it yourself"
     )
     runs = ONE.model_copy(update={"state": "running", "exits": ()})
     whole = report(tmp_path, clock, looping, one=runs)
@@ -316,6 +318,63 @@ def test_what_an_operator_has_stopped_before_is_no_fault(
     fail(journal, clock, 3)
     whole = report(tmp_path, clock, loop(journal, clock))
     assert "| **Fault** | Fri 15 Jan 2027, 07:59:58 UTC |" in whole
-    assert "- Worker `demo/trainer` ended with exit status 1 at 07:59:58." in whole
+    ends = "07:59:58, 08:02:03, 08:04:08 and 08:06:13"
+    assert f"- Worker `demo/trainer` ended with exit status 1 at {ends}." in whole
     assert "No new step from 07:59:40 until 08:06:" in whole
     assert "when the incident ended" not in whole
+
+
+def test_the_cause_of_each_crash_of_an_incident_is_shown_but_no_end_by_an_action(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    """The kernel kills it three times, as memory runs out; a fourth restart ends a hang."""
+    journal.record_alerts([GONE])
+    ended_at = 0.0
+    for attempt in range(1, 5):
+        content = json.loads(evidence(clock.now(), NOW - 20))
+        content["announced"]["demo/trainer"]["exit_code"] = 137
+        content["seen"]["workers"]["demo/trainer"]["last_exit_code"] = 137
+        content["seen"]["memory"] = {"oom_killed_at": clock.now() - 1}
+        if attempt == 4:
+            content["announced"]["demo/trainer"]["ended_at"] = ended_at
+        action = journal.record_intent(1, TRAINER, "restart", (), attempt=(attempt, 4))
+        journal.keep_evidence(1, action, "act", json.dumps(content))
+        clock.pass_by(5)
+        ended_at = clock.now() - 2
+        journal.record_result(action, "done", started_by="trainwarden", processes=[attempt])
+        clock.pass_by(120)
+        journal.record_outcome(action, "not_healed")
+    cause = report_incident(tmp_path / "journal.db", 1, STYLE, clock.now())
+    cause = cause.partition("## Likely cause\n\n")[2].partition("\n")[0]
+    assert cause == (
+        "- Worker `demo/trainer` was killed by SIGKILL (exit status 137) at 07:59:58, 08:02:03 and"
+        " 08:04:08; the kernel killed a process then because memory ran out (OOM kill)."
+    )
+
+
+def test_crashes_that_were_healed_are_named_though_the_remediator_tries_again(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    for _ in range(2):
+        journal.record_alerts([replace(GONE, starts_at=clock.now())])
+        incident = journal.open_incidents()[-1]
+        action = journal.record_intent(incident.id, TRAINER, "restart", (), attempt=(1, 3))
+        journal.keep_evidence(incident.id, action, "act", evidence(clock.now(), NOW - 20))
+        journal.record_result(action, "done", started_by="trainwarden", processes=[7])
+        clock.pass_by(60)
+        journal.record_outcome(action, "healed", seconds=60)
+        journal.record_alerts([replace(GONE, starts_at=incident.starts_at, firing=False)])
+        clock.pass_by(1140)
+    again = replace(GONE, starts_at=clock.now())
+    journal.record_alerts([again])
+    step = (
+        f"It has crashed 3 times since 08:00 UTC, though each restart healed it: `{ERROR}`. Each "
+        "restart helps until the next crash, and repeats what was not saved. The remediator tries "
+        "again; once the cause is mended, you can start it yourself"
+    )
+    assert f"- `demo/trainer`: {step}: `{START}`" in report(tmp_path, clock, again)
+    known = AnnouncedRuns({TRAINER: AnnouncedWorker(ONE, Path("/runs.d/a.json"), 0)})
+    actions = journal.last_actions(10)
+    assert mending(again, actions, known, who_acts="The remediator").startswith(step)
+    tomorrow = replace(again, starts_at=clock.now() + 86400)
+    assert not mending(tomorrow, actions, known)

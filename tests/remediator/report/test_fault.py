@@ -171,3 +171,16 @@ def test_of_several_ends_the_first_is_the_cause() -> None:
     content["seen"] = {**content["seen"], "workers": workers}
     causes = likely_causes(replace(found, evidence=(replace(seen, content=content),)), TIMES)
     assert [one.split()[1] for one in causes[:2]] == ["`demo/server`", "`demo/trainer`"]
+
+
+def test_an_end_after_a_restart_does_not_hide_what_the_run_waited_for_before_it() -> None:
+    hangs = {"seen": {"runs": {"demo": {"stuck": True, "waits": "a lock at mytrain.py:28"}}}}
+    crashed = evidence(2, NOW + 40, last_exit_at=NOW + 30, last_exit_code=1)
+    restarts = (replace(action(1, NOW + 1, "healed"), result_at=NOW + 5),)
+    records = (EvidenceRecord(NOW, "act", 1, hangs), crashed)
+    found = replace(incident(), actions=restarts, evidence=records)
+    causes = likely_causes(found, TIMES)
+    assert [one.replace("\\", "") for one in causes[:2]] == [
+        "It stood still: a lock at mytrain.py:28.",
+        "Worker `demo/trainer` ended with exit status 1 at 08:00:30.",
+    ]

@@ -75,7 +75,7 @@ OOM = make_alert(
 
 
 def exporter(run: RunState) -> ExporterState:
-    healthy = make_worker(resident_bytes=1)
+    healthy = make_worker(memory_bytes=1)
     return ExporterState({ROLLOUT: healthy}, 2e10, 2e9, runs={"demo": run})
 
 
@@ -410,8 +410,8 @@ def test_a_fault_that_each_restart_heals_for_a_while_has_its_pace_its_cost_and_w
         for _ in range(3):
             heal(journal, clock, steps_repeated=30)
     text = head(report(tmp_path, CurrentState(exporter(TRAINS), ())))
-    assert "TrainingWorkerMemoryOverLimit 3 times in 1 h 20 min. Healed: time 3 within" in text
-    assert "40 min after the restart before; so far 3 restarts, 3 min until it was" in text
+    assert "TrainingWorkerMemoryOverLimit 3 times in 1 h 20 min. Healed 3 times since 08:00" in text
+    assert "comes back 40 min after each restart, and has cost 3 min and 90 steps made" in text
     assert "Each restart helps for a while: mend the leak, or raise its memory limit" in text
 
 

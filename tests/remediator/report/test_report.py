@@ -89,7 +89,7 @@ EVIDENCE: dict[str, Any] = {
             "demo/rollout-0": {
                 "processes": 1,
                 "expected": 1,
-                "resident_bytes": 9 << 30,
+                "memory_bytes": 9 << 30,
                 "memory_limit_bytes": 8 << 30,
                 "started_at": NOW - 3600,
             }
@@ -756,3 +756,17 @@ def test_an_incident_healed_after_a_hold_was_not_healed_automatically(reported: 
     report = reported.tell(incident)
     assert "**Healed** after a hold by an operator" in report
     assert "automatically" not in report
+
+
+@pytest.mark.parametrize("name", ["memory_bytes", "resident_bytes"])
+def test_the_memory_of_a_worker_is_shown_also_from_evidence_with_its_older_name(
+    reported: Story, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    worker = EVIDENCE["seen"]["workers"]["demo/rollout-0"]
+    monkeypatch.delitem(worker, "memory_bytes")
+    monkeypatch.setitem(worker, name, 9 << 30)
+    incident = reported.hear()
+    reported.restart(incident)
+    report = reported.tell(incident)
+    assert "Worker `demo/rollout-0`: 1 of 1 up, 9.0 GiB of 8.0 GiB" in report
+    assert "Worker `demo/rollout-0` used 9.0 GiB, above its limit of 8.0 GiB" in report

@@ -470,3 +470,23 @@ def test_what_concerns_all_workers_comes_before_what_was_given_up(
     state = replace(RemediatorState("act", False, True, NOW, None, {}, summary), **changes)
     shown = status_json(CurrentWork(state, ()), make_setup(tmp_path), now=NOW)
     assert shown["operator_needed"] == shown["verdict"] == needed
+
+
+@pytest.mark.parametrize("healed", [1, 2])
+def test_a_worker_that_crashes_after_each_healing_has_a_first_step_while_it_is_restarted(
+    tmp_path: Path, healed: int
+) -> None:
+    summary = JournalSummary(counters={}, timestamps={}, given_up=(), open_incidents=0)
+    state = RemediatorState("act", False, True, NOW, None, {}, summary)
+    gone = make_alert(alertname="TrainingWorkerGone", remediation="start_missing_worker")
+    crashes = [
+        PastAction(1, ROLLOUT, NOW - ago, NOW - ago + 60, healed=True, alert=gone.name)
+        for ago in (2400, 1200)
+    ]
+    setup = make_setup(tmp_path, "demo/rollout-0")
+    work = CurrentWork(state, (gone,), actions=crashes[:healed], setup=setup)
+    (shown,) = status_json(work, setup, now=NOW)["firing"]
+    assert shown["who_acts"] == REMEDIATOR_ACTS
+    step = "It has crashed 3 times since 07:20 UTC, though each restart healed it. Each restart"
+    assert shown["first_step"].startswith(step) == (healed == 2)
+    assert bool(shown["first_step"]) == (healed == 2)
