@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from trainwarden_exporter.processes.procfs import list_pids, read_text, read_uid
-from trainwarden_exporter.processes.unix_sockets import parse_unix_sockets
+from trainwarden_exporter.processes.unix_sockets import parse_unix_sockets, read_unix_sockets
 
 log = logging.getLogger(__name__)
 
@@ -94,15 +94,16 @@ def _refuse_if_trusted(address: str) -> None:
 
 def _find_listener(address: str) -> int | None:
     """Returns the process of root or of this account that listens at `address`, if it is known."""
-    name = address.replace("\0", "@", 1)
-    inodes = {
-        f"socket:[{one.inode}]"
-        for one in parse_unix_sockets(read_text("/proc/net/unix") or "")
-        if (one.name, one.flags) == (name, _LISTENS)
-    }
+    sockets = read_unix_sockets()
+    inodes = {one.inode for one in sockets if one.listens and one.name == address.encode()}
+    if not sockets:  # the kernel does not answer: a table in which an account can forge rows
+        name = address.replace("\0", "@", 1)
+        rows = parse_unix_sockets(read_text("/proc/net/unix") or "")
+        inodes = {int(one.inode) for one in rows if (one.name, one.flags) == (name, _LISTENS)}
+    links = {f"socket:[{inode}]" for inode in inodes}
     for pid in list_pids():
         # The sockets of the processes of other accounts are known only to root.
-        if _is_trusted(read_uid(pid)) and inodes.intersection(_links(Path(f"/proc/{pid}/fd"))):
+        if _is_trusted(read_uid(pid)) and links.intersection(_links(Path(f"/proc/{pid}/fd"))):
             return pid
     return None
 

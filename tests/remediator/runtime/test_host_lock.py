@@ -127,23 +127,46 @@ def test_odd_names_of_other_sockets_do_not_hide_the_process_that_holds_it(
             sys.exit("two processes hold one lock")
 
 
+@contextmanager
+def squat(address: str, *, listens: bool = True, full: bool) -> Iterator[None]:
+    """Takes the address as another account."""
+    os.setgroups([])
+    os.setgid(STRANGER)
+    os.setuid(STRANGER)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as held, ExitStack() as stack:
+        held.bind(address)
+        if listens:
+            held.listen(1)
+            if full:
+                fill_queue(stack, address)
+        yield
+
+
 @needs_root
 @pytest.mark.parametrize(("listens", "full"), [(True, True), (True, False), (False, False)])
 def test_another_account_cannot_prevent_a_lock(
     name: str, address: str, *, listens: bool, full: bool
 ) -> None:
-    @contextmanager
-    def squat() -> Iterator[None]:
-        os.setgroups([])
-        os.setgid(STRANGER)
-        os.setuid(STRANGER)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as held, ExitStack() as stack:
-            held.bind(address)
-            if listens:
-                held.listen(1)
-                if full:
-                    fill_queue(stack, address)
-            yield
-
-    with child(squat), host_locks(name):
+    with child(lambda: squat(address, listens=listens, full=full)), host_locks(name):
         pass
+
+
+@needs_root
+def test_nor_by_a_name_that_looks_like_a_row_about_a_socket_of_root(
+    name: str, address: str
+) -> None:
+    """/proc/net/unix shows names as they are, with their ends of lines."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as own:
+        own.bind(f"\0{name[:8]}")
+        own.listen()
+        inode = os.fstat(own.fileno()).st_ino
+
+        @contextmanager
+        def forge() -> Iterator[None]:
+            row = f"0: 2 0 00010000 1 1 {inode} @{address[1:]}\n"
+            with squat(address, full=True), socket.socket(socket.AF_UNIX) as forged:
+                forged.bind(f"\0\n{row}".encode())
+                yield
+
+        with child(forge), host_locks(name):
+            pass

@@ -28,7 +28,7 @@ from trainwarden_exporter.processes.procfs import (
     read_open_links,
     read_text,
 )
-from trainwarden_exporter.processes.unix_sockets import parse_unix_sockets, read_unix_peers
+from trainwarden_exporter.processes.unix_sockets import parse_unix_sockets, read_unix_sockets
 
 MAX_SECONDS = 5.0
 MAX_OPEN_FILES = 200_000
@@ -98,8 +98,8 @@ class OpenFiles:
 
     @cached_property
     def peers(self) -> Mapping[int, int]:
-        """The other ends of local sockets."""
-        return read_unix_peers()
+        """The other ends of local sockets. Empty where the kernel does not tell."""
+        return {one.inode: one.peer for one in read_unix_sockets() if one.peer is not None}
 
     def network(self, pid: int) -> Network:
         """Returns the sockets of the network namespace of a process."""

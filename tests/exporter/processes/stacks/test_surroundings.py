@@ -31,6 +31,7 @@ from trainwarden_exporter.processes.stacks.model import (
 from trainwarden_exporter.processes.stacks.open_files import OpenFiles
 from trainwarden_exporter.processes.stacks.py_spy import MAX_THREADS
 from trainwarden_exporter.processes.stacks.surroundings import look_around, stands_for_ever
+from trainwarden_exporter.processes.unix_sockets import KernelSocket
 
 MEMBER = Member(WorkerKey("night", "trainer"), "trainer", Identity(5, 1), 1, is_trainer=True)
 
@@ -286,7 +287,10 @@ def test_a_local_socket_whose_other_end_is_not_known_may_lead_outside(
         (tmp_path / f"{pid}/fd/3").symlink_to(f"socket:[{inode}]")
     (tmp_path / "5/net").mkdir()
     (tmp_path / "5/net/unix").write_text("Num\n0: 2 0 0 1 3 77\n")
-    monkeypatch.setattr(open_files, "read_unix_peers", lambda: peers)
+    sockets = [
+        KernelSocket(inode, listens=False, name=b"", peer=one) for inode, one in peers.items()
+    ]
+    monkeypatch.setattr(open_files, "read_unix_sockets", lambda: sockets)
     inside = {Identity(pid, 1) for pid in (5, 6)}
 
     assert leads_outside(5, [3], OpenFiles(inside, tmp_path)) is outside
