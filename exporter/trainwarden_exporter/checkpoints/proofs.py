@@ -45,6 +45,8 @@ class ProofSnapshot:
     """What is wrong with the checkpoint that a resume takes; empty if no damage is known."""
     tracker_problem: str = ""
     """What is wrong with the tracker file; empty if no damage is known."""
+    resume_kind: str = ""
+    """The DamageKind of the `resume_problem`; empty where it is only incomplete."""
 
     @property
     def newest_proved(self) -> CheckpointProof | None:
@@ -100,9 +102,9 @@ def build_snapshot(
         for folder in results
     ]
     tracker_problem = next(filter(None, tracker_problems), "")
-    return ProofSnapshot(
-        tuple(found), tracker_problem or next(filter(None, resume_problems), ""), tracker_problem
-    )
+    problems = [(tracker_problem, DamageKind.TRACKER), *resume_problems]
+    problem, kind = next((one for one in problems if one[0]), ("", ""))
+    return ProofSnapshot(tuple(found), problem, tracker_problem, kind)
 
 
 def _all_listed(result: ScanResult) -> bool:
@@ -168,8 +170,11 @@ def _tracker_problem(layout: CheckpointLayout, found: list[CheckpointProof], tex
 
 def _resume_problem(
     layout: CheckpointLayout, found: list[CheckpointProof], tracker: str | None, now: float
-) -> str:
-    """Returns what is wrong with what the framework takes when it resumes, or ""."""
+) -> tuple[str, str]:
+    """Returns what is wrong with what the framework takes when it resumes, and the DamageKind.
+
+    Both are empty if no damage is known, the kind also where it is incomplete.
+    """
     rule = tracker_rule(layout.completeness)
     if rule is not None:
         number = None if tracker is None else _tracked_number(rule, tracker)
@@ -178,12 +183,12 @@ def _resume_problem(
         found = [one for one in found if one.state != "incomplete"]
     taken = max(found, key=lambda one: one.step_dir.name.sort_key, default=None)
     if taken is None:
-        return ""
+        return "", ""
     name = taken.step_dir.name.text
     if taken.step is not None and str(taken.step) not in name:
         name += f" of step {taken.step}"
     if taken.state == "damaged":
         damage = taken.damages[0]
-        return f"{name}: {damage} ({damage.kind.replace('_', ' ')})"
+        return f"{name}: {damage} ({damage.kind.replace('_', ' ')})", damage.kind
     abandoned = now - taken.step_dir.changed_at >= ABANDONED_SECONDS
-    return f"{name} is incomplete" if taken.state == "incomplete" and abandoned else ""
+    return (f"{name} is incomplete" if taken.state == "incomplete" and abandoned else "", "")

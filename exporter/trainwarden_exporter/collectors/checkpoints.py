@@ -119,8 +119,9 @@ RESUME_DAMAGED = _gauge(
 )
 RESUME_PROBLEM_INFO = _gauge(
     "checkpoint_resume_problem_info",
-    "1 where that is so; the label names the checkpoint, its file and the damage.",
-    "problem",
+    "1 where that is so; `problem` names the checkpoint, its file and the damage, `kind` the kind "
+    "of damage, empty of an incomplete one.",
+    *("problem", "kind"),
 )
 
 
@@ -304,7 +305,7 @@ def _proof_samples(spec: CheckpointSpec, proofs: ProofSnapshot) -> Iterator[Samp
     yield RESUME_DAMAGED, spec.labels, bool(proofs.resume_problem)
     if proofs.resume_problem:
         problem = printable(proofs.resume_problem)[:MAX_PROBLEM_LENGTH]
-        yield RESUME_PROBLEM_INFO, (*spec.labels, problem), 1
+        yield RESUME_PROBLEM_INFO, (*spec.labels, problem, proofs.resume_kind), 1
     for kind, count in proofs.damage_counts().items():
         yield DAMAGED, (*spec.labels, kind), count
     damaged = [one for one in proofs.checkpoints if one.state == "damaged"]

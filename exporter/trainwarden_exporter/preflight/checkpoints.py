@@ -215,7 +215,7 @@ def _list_kind(
     )
     proofs = prover.prove_all(seconds)
     if spec.is_copy:  # no resume takes one
-        proofs = replace(proofs, resume_problem="", tracker_problem="")
+        proofs = replace(proofs, resume_problem="", tracker_problem="", resume_kind="")
     shown = [
         one
         for number, one in enumerate(proofs.checkpoints)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import stop_command
+from trainwarden_exporter.runtime.formatting import format_clock
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.restart_methods.run import start_in
 from trainwarden_remediator.config.schema import Setup
@@ -55,7 +56,9 @@ def advice(notification: Notification, setup: Setup, actions: Sequence[PastActio
     alert = Alert("", notification.alert_started_at or event.at, firing=True, labels=labels)
     text = mending(alert, actions, setup.announced, notification.fault.error)
     if event.alert == RESTART_LOOP:
-        text = text or "It was started three times or more within ten minutes: mend the cause."
+        until = format_clock(alert.starts_at, event.at)
+        started = f"It was started three times or more in the ten minutes before {until}"
+        text = text or f"{started}: mend the cause."
         text = " ".join([text, *_of_loop(key, announced, setup, actions, text)])
     return text
 

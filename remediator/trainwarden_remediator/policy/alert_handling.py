@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -47,9 +46,6 @@ MAX_NAME_LENGTH = 200
 """Characters of a name on the pages: names of alerts are untrusted input."""
 
 CHECKPOINT_DAMAGED = "TrainingCheckpointDamaged"
-_DAMAGE = re.compile(r"\(([a-z ]+)\)\.")
-"""The kind of damage, as the description of the alert ends the damage with it."""
-
 _PASSIVE = {
     "hold": "mend its cause: until this alert ends, the remediator restarts nothing there",
     "notify": "the on-call is notified",
@@ -105,10 +101,7 @@ class AlertView:
         """
         reason = {"reason": self.reason} if self.alert.name == GAVE_UP else {}
         kind = {"kind": "trainwarden run"} if self.announced else {}
-        damage = {}
-        if self.alert.name == CHECKPOINT_DAMAGED:
-            named = _DAMAGE.search(self.alert.annotations.get("description", ""))
-            damage = {"damage": named[1].replace(" ", "_")} if named else {}
+        damage = {"damage": self.alert.annotations.get("damage", "")}
         return {**self.alert.labels, **reason, **kind, **damage}
 
     @property

@@ -344,7 +344,8 @@ def test_an_incomplete_checkpoint_that_a_resume_takes_is_a_problem_after_ten_min
     (run.save(20) / "trainer_state.json").unlink()
     assert not run.prove().resume_problem
     run.later += 600.0
-    assert run.prove().resume_problem == "checkpoint-20 is incomplete"
+    found = run.prove()
+    assert (found.resume_problem, found.resume_kind) == ("checkpoint-20 is incomplete", "")
 
 
 def test_proofs_survive_a_restart_of_the_exporter(tmp_path: Path) -> None:
@@ -374,6 +375,7 @@ def test_a_tracker_that_is_ahead_is_found(tmp_path: Path) -> None:
     tracker.write_text("20")
     found = run.prove()
     assert found.resume_problem == found.tracker_problem
+    assert found.resume_kind == DamageKind.TRACKER
     assert found.tracker_problem.endswith("names step 20, which does not exist")
     assert found.damage_counts()[DamageKind.TRACKER] == 1
     (folder / "model_world_size_2_rank_1.pt").unlink()

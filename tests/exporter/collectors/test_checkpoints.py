@@ -323,12 +323,13 @@ def test_the_problem_of_a_resume_is_named(
     collector = closing(CheckpointsCollector([run(tmp_path)], now=lambda: NOW))
     wait_until(lambda: of(samples(collector)).get("resume_damaged") == 1)
     named = [
-        one.labels["problem"]
+        (one.labels["problem"], one.labels["kind"])
         for family in collector.collect()
         for one in family.samples
         if one.name.endswith("resume_problem_info")
     ]
-    assert named == ["step_10: optim.pt: the directory at its end is missing (truncated)"]
+    problem = "step_10: optim.pt: the directory at its end is missing (truncated)"
+    assert named == [(problem, "truncated")]
 
 
 def test_a_resume_is_sound_from_the_proved_checkpoints(

@@ -112,7 +112,8 @@ def test_what_may_live_of_a_run_whose_own_programs_were_killed_is_named_by_stop(
 
 
 def test_a_loop_without_a_known_cause_has_an_instruction_too(tmp_path: Path) -> None:
-    assert "mend the cause" in advised(tmp_path, call(*LOOP))
+    text = advised(tmp_path, call(*LOOP))
+    assert "three times or more in the ten minutes before 07:59 UTC: mend the cause." in text
 
 
 @pytest.mark.parametrize("worker", ["trainer", ""])
