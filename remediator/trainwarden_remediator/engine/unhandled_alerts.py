@@ -189,7 +189,12 @@ class UnhandledAlerts:
             return
         destinations = parse_destinations(await self._fetch_status(), self._own_receivers)
         unowned = await asyncio.to_thread(self._unowned)
+        attempted = await asyncio.to_thread(self._journal.attempted)
+        restarted = {key.run for key in attempted if key in self._setup.trainer_keys}
         for known, one in due:
+            # Its trainer is dead, and has an incident that calls an operator where that is needed.
+            if one.alert.name == STALL and one.alert.run in restarted:
+                continue
             # An alert with a playbook has events of its own, unless nobody acts on it.
             if one.alert.remediation and one.alert.fingerprint not in unowned:
                 continue

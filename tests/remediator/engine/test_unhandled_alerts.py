@@ -36,6 +36,7 @@ from trainwarden_remediator.engine.unhandled_alerts import (
 from trainwarden_remediator.exceptions import ObservationError
 from trainwarden_remediator.journal.event_text import describe
 from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.journal.rows import Outcome
 from trainwarden_remediator.model import Decision, Reason, Verdict
 from trainwarden_remediator.notify.messages import (
     Notification,
@@ -671,6 +672,37 @@ async def test_what_nobody_restarts_on_this_host_is_unhandled(
         assert len(events) == (text is not None)
         assert all(text in describe(event) for event in events if text)
         assert all(does not in describe(event) for event in events)
+
+
+@pytest.mark.parametrize("worker", ["trainer", "rollout-0"])
+@pytest.mark.parametrize("outcome", ["healed", "not_healed", None])
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_stall_of_a_trainer_with_a_next_attempt_rings_for_nobody(
+    start: Start, worker: str, outcome: Outcome | None, *, ended: bool
+) -> None:
+    """Also while the alert of its dead process has ended for a moment, as scrapes were lost."""
+    watch: Watch
+    async with start() as watch:
+        alert = make_alert(**{**GONE, "worker": worker}, starts_at=NOW)
+        watch.journal.record_alerts([alert])
+        (incident,) = watch.journal.open_incidents()
+        key = WorkerKey("demo", worker)
+        action = watch.journal.record_intent(incident.id, key, "restart", ())
+        if outcome is not None:
+            watch.journal.record_result(action, "done")
+            watch.journal.record_outcome(action, outcome)
+        reason: Reason = "resolved" if ended else "cooldown"
+        verdict = Verdict.REFUSE if ended else Verdict.WAIT
+        if ended:
+            watch.journal.record_alerts([replace(alert, firing=False)])
+        watch.journal.record_decisions([(incident, Decision(verdict, reason))])
+        watch.alertmanager.add({**STALL, "severity": "critical"})
+        rings = worker != "trainer" or (ended and outcome != "not_healed")
+        rung = [("unhandled", "TrainingStepStalled")]
+        await watch.clock.advance(120)
+        assert watch.recorded() == rung * rings
+        await watch.clock.advance(600)
+        assert watch.recorded() == rung * (rings or ended), "nobody has acted on it since"
 
 
 async def test_the_receiver_of_the_remediator_with_another_destination_rings(start: Start) -> None:
