@@ -587,6 +587,41 @@ async def test_the_end_of_an_alert_of_a_stopped_run_says_that_an_operator_stoppe
 
 
 @pytest.mark.parametrize(
+    ("dismissed", "why"),
+    [
+        (None, "its run has finished"),
+        ("finished", "its run has finished"),
+        ("failed", "it had failed, and was dismissed"),
+    ],
+)
+async def test_the_end_of_an_alert_names_the_end_of_its_run_and_not_what_dismissed_it(
+    start: Start, dismissed: str | None, why: str
+) -> None:
+    watch: Watch
+    async with start() as watch:
+        asked = watch.alertmanager.fetch, watch.alertmanager.fetch_status
+        watch.alertmanager.add({**NAN, "run": "ended"})
+        await watch.clock.advance(60)
+        if dismissed is None:
+            lost = {("trainer", "loss"): 39.0}
+            watch.observer.runs["ended"] = RunState(finished=True, finite_until=lost)
+        else:
+            key = WorkerKey("ended", "trainer")
+            stopped = {"stopped": frozenset({key}), "dismissed": {key: dismissed}}
+            known = replace(watch.setup.announced, **stopped)
+            setup = replace(watch.setup, announced=known, stopped=known.stopped)
+            watch.built.reconfigure(setup, *asked, watch.observer)
+        watch.alertmanager.alerts[1:] = []
+        await watch.clock.advance(60)
+        (event,) = [e for e in watch.journal.newest_events(9) if e.kind == "unhandled_ended"]
+        assert describe(event).endswith(f"has ended, and has not come back for 20 s: {why}")
+        call = Notification(1, "phone", "unhandled_ended", event)
+        message = build_message([call], instance="b", mode="act")
+        acts = "Nobody needs to" if dismissed else "You, now"
+        assert message.items[0].values["Who acts"] == acts
+
+
+@pytest.mark.parametrize(
     ("alert", "rings"), [("TrainingStepStalled", False), ("TrainingCheckpointDamaged", True)]
 )
 async def test_what_an_operator_has_stopped_rings_for_nothing_that_ends_with_it(
