@@ -86,6 +86,8 @@ class Announcement(BaseModel):
         "worker"
     )
     state: Literal["starting", "running", "restarting", "finished", "failed", "stopped"] = "running"
+    dismissed: Literal["finished", "failed", ""] = ""
+    """How it had ended by itself, if an operator has dismissed it since."""
     restart: Literal["never", "on-failure", "on-request"] = "never"
     pid: Annotated[int, Field(ge=0)]
     start_ticks: Annotated[int, Field(ge=0)] = 0
@@ -199,8 +201,10 @@ class AnnouncedRuns:
     problems: tuple[Problem, ...] = ()
     stopped: frozenset[WorkerKey] = frozenset()
     """Workers that were stopped, and have not been started again;"""
+    dismissed: Mapping[WorkerKey, str] = field(default_factory=dict)
+    """of these, how each had ended by itself that was dismissed later;"""
     ended_with_run: frozenset[WorkerKey] = frozenset()
-    """of these, the ones that no operator stopped: their run had ended."""
+    """and those that no operator stopped: their run had ended."""
 
     def exit_of(self, key: WorkerKey, identity: Identity) -> ProcessExit | None:
         """Returns how a process of worker `key` ended; None if its announcement does not name it.
@@ -291,7 +295,8 @@ def read_announcements(
     ended = [one.announcement for one in found if one.announcement.state == "stopped"]
     stopped = frozenset(one.key for one in ended if one.key not in workers)
     with_run = stopped.intersection(one.key for one in ended if one.ended_with_run)
-    return AnnouncedRuns(workers, (*problems, *left_out), stopped, with_run)
+    dismissed = {one.key: one.dismissed for one in ended if one.dismissed and one.key in stopped}
+    return AnnouncedRuns(workers, (*problems, *left_out), stopped, dismissed, with_run)
 
 
 def describe_end(status: int) -> str:

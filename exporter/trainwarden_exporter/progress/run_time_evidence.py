@@ -97,8 +97,12 @@ def count_event(
         time = _counted_work(time, old, limits.restarted).counted(RunState.UNKNOWN, at)
     if time.down:
         # A step after the look shows a start that is not known yet.
-        still_down = not started and (new.steps == old.steps or at <= time.looked_at)
+        unknown_start = not started and new.steps != old.steps
+        still_down = not started and (not unknown_start or at <= time.looked_at)
+        last, count = time.interruption, time.interruptions
         time = replace(time.counted(RunState.DOWN, at), down=still_down)
+        if unknown_start:  # else each of its steps would be the start of an interruption
+            time = replace(time, interruption=last, interruptions=count)
     else:
         if time.gap is not None and at >= time.gap[1] and not _spans(time, at, limit):
             time = _counted_gap(time, old, limit)

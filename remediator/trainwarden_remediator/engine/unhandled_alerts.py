@@ -42,7 +42,7 @@ from trainwarden_remediator.observation.snapshot import Observer
 from trainwarden_remediator.policy.alert_handling import CHECKPOINT_DAMAGED
 from trainwarden_remediator.policy.halts import halted_runs
 from trainwarden_remediator.policy.manual_restart import announced_key
-from trainwarden_remediator.policy.operator_end import operator_end
+from trainwarden_remediator.policy.operator_end import OUTLASTS_RUN, operator_end
 from trainwarden_remediator.policy.situation import situation_of
 from trainwarden_remediator.runtime.clock import Clock, ConditionTimer
 
@@ -100,8 +100,8 @@ class _Tracked:
     alert: Alert
     kind: str = "unhandled"
     recorded: bool = False
-    ended_by: str = ""
-    """What an operator has done that ended it, if so."""
+    ended_by: Mapping[str, object] = field(default_factory=dict)
+    """The facts about the end of its run, or what an operator has done, that ended it, if so."""
     active: ConditionTimer = field(default_factory=lambda: ConditionTimer(max_gap=POLL_SECONDS))
     absent: ConditionTimer = field(default_factory=lambda: ConditionTimer(max_gap=POLL_SECONDS))
 
@@ -189,7 +189,12 @@ class UnhandledAlerts:
             return
         destinations = parse_destinations(await self._fetch_status(), self._own_receivers)
         unowned = await asyncio.to_thread(self._unowned)
+        attempted = await asyncio.to_thread(self._journal.attempted)
+        restarted = {key.run for key in attempted if key in self._setup.trainer_keys}
         for known, one in due:
+            # Its trainer is dead, and has an incident that calls an operator where that is needed.
+            if one.alert.name == STALL and one.alert.run in restarted:
+                continue
             # An alert with a playbook has events of its own, unless nobody acts on it.
             if one.alert.remediation and one.alert.fingerprint not in unowned:
                 continue
@@ -235,7 +240,7 @@ class UnhandledAlerts:
             if known.kind == "stalled":
                 absent = known.alert.run not in stalled
             if key not in present and not known.ended_by:
-                known.ended_by = self._operator_end(known.alert)
+                known.ended_by = await self._end_facts(known.alert)
             # What an operator has stopped does not come back after a start of the stack.
             soon = known.ended_by or known.kind == "stalled"
             enough = CONFIRM_SECONDS if soon else RESOLVE_SECONDS
@@ -243,9 +248,8 @@ class UnhandledAlerts:
                 del tracked[key]
             elif (absent_for := known.absent.update(absent and watched, now)) >= enough:
                 if known.kind == "unhandled":
-                    facts = {"detail": known.ended_by} if known.ended_by else {}
-                    gone = round(absent_for)
-                    await self._write("unhandled_ended", known.alert, absent_seconds=gone, **facts)
+                    facts = {"absent_seconds": round(absent_for), **known.ended_by}
+                    await self._write("unhandled_ended", known.alert, **facts)
                 elif not known.ended_by and not await self._record_moved(known.alert):
                     continue
                 del tracked[key]
@@ -269,6 +273,19 @@ class UnhandledAlerts:
         lasted = round(max(self._clock.now() - CONFIRM_SECONDS - alert.starts_at, 0.0))
         await self._write("stalled", alert, lasted_seconds=lasted, step=run.step)
         return True
+
+    async def _end_facts(self, alert: Alert) -> Mapping[str, object]:
+        """Returns the facts about what has ended an alert for good, if that is known."""
+        run = None
+        if not alert.name.startswith(OUTLASTS_RUN):
+            with suppress(ObservationError):
+                run = (await self._observer.observe()).runs.get(alert.run)
+        if run is None or not run.finished:
+            end = self._operator_end(alert)
+            return {"detail": end} if end else {}
+        lost = alert.name == NOT_FINITE and run.loss_finite_until is not None
+        spoilt = {"finite_until": run.loss_finite_until} if lost else {}
+        return {"detail": "its run has finished", **spoilt}
 
     def _operator_end(self, alert: Alert) -> str:
         """Returns what an operator has done that ends an alert, else ""."""

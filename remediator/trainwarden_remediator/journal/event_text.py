@@ -94,6 +94,13 @@ _VERDICTS = {
 """Words for decisions that close an incident or refuse nothing, by reason; empty where the reason
 has a word of its own."""
 
+_STEPS = frozenset(
+    {
+        *("stop", "end", "stop_deferred", "kill_deferred", "set_aside"),
+        *("start", "restart", "requeue", "cancel"),
+    }
+)
+
 _FIXED_TEXTS = {
     "breaker_opened": "circuit breaker open: no actions until an operator runs `resume`",
     "save_requested": "requested a final checkpoint before the restart",
@@ -171,17 +178,7 @@ def describe(event: Event) -> str:
             counted = (facts.get(name) for name in ("attempt", "attempts", "restarts"))
             nth = describe_attempt(*counted)
             return f"action {event.action}: about to {_intent(facts)}{rung}{nth}"
-        case (
-            "stop"
-            | "end"
-            | "stop_deferred"
-            | "kill_deferred"
-            | "set_aside"
-            | "start"
-            | "restart"
-            | "requeue"
-            | "cancel"
-        ):
+        case kind if kind in _STEPS:
             return _step(event.kind, facts)
         case "output":
             status = "timed out" if facts["status"] is None else f"status {facts['status']}"
@@ -213,6 +210,9 @@ def _describe_finish(facts: dict[str, Any]) -> str:
     at = "" if step is None else f" at step {step:,.0f}"
     of = "" if step is None or total is None else f" of {total:,.0f}"
     finish = f"the run {describe_finish(step, total)}{at}{of}"
+    if (until := facts.get("finite_until")) is not None:
+        since = f"{finish}, but its loss is NaN or infinite, and was finite until step {until:,.0f}"
+        finish = f"{since}: what it saved from then on is of no use"
     if others := facts.get("still_run"):
         runs, them = ("still runs", "it") if len(others) == 1 else ("still run", "them")
         finish = f"{finish}; {' and '.join(others)} {runs}: `{facts.get('stop')}` ends {them}"

@@ -314,6 +314,22 @@ class JournalReader:
                 )
         return tuple(found.values())
 
+    def attempted(self) -> frozenset[WorkerKey]:
+        """Returns the workers that are acted upon or were given up, which has messages of its own.
+
+        Also where their alert has ended, if it goes on with that incident should it fire again.
+        """
+        rows = self._read(
+            "SELECT DISTINCT run, worker FROM incident WHERE closed IS NULL AND"
+            " coalesce(last_decision, '') NOT IN (SELECT value FROM json_each(?)"
+            " UNION SELECT 'wait observe_mode')"
+            " OR coalesce(resolved_at, last_received_at) > ? AND (closed IN"
+            " (SELECT value FROM json_each(?)) OR 'not_healed' = (SELECT outcome FROM action"
+            " WHERE action.incident = incident.id AND kind != 'notify' ORDER BY id DESC LIMIT 1))",
+            (_UNOWNED, self._clock() - SAME_OUTAGE_SECONDS, json.dumps(sorted(GIVEN_UP))),
+        )
+        return frozenset(WorkerKey(row["run"], row["worker"]) for row in rows)
+
     def given_up(
         self,
         received_since: float,

@@ -33,6 +33,10 @@ def advice(notification: Notification, setup: Setup, actions: Sequence[PastActio
     key = announced_key(WorkerKey(event.run, event.worker), setup.trainer_keys)
     if event.kind == "outcome":
         return mend_hint(event.alert) if event.facts.get("again") else ""
+    if "finite_until" in event.facts:
+        goes_back = f"`trainwarden checkpoints {key.run}` names the checkpoint to go back to."
+        again = manual_restart(key, setup.announced, lacks_folder=False, not_finite=True)
+        return f"{goes_back} {again}".rstrip()
     if event.kind not in ("decision", "unhandled") or not key.run:
         return ""
     if event.alert.startswith(ABOUT_DISK):

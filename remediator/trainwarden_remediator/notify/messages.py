@@ -62,6 +62,7 @@ HALTED_TITLE = "a run stands still, as it was halted by hand"
 STALL_ENDED_TITLE = "a run goes on, its stall has ended"
 """The title of `stalled` of such an end, if the remediator has not acted."""
 
+NOT_FINITE_TITLE = "a run has finished with a loss that is not finite"
 UNWATCHED_TITLE = "a command has ended, and its processes go on unwatched"
 """The title of `finished` of a command that has left processes behind."""
 
@@ -220,7 +221,7 @@ def _asks(notification: Notification) -> bool:
     """Whether an operator acts on what is not urgent."""
     facts = notification.event.facts
     still_run = facts.get("still_run") and facts.get("rings", True)
-    return bool(still_run or facts.get("halted") or facts.get("goes_on"))
+    return bool(still_run or "finite_until" in facts or facts.get("halted") or facts.get("goes_on"))
 
 
 def _states(notifications: Sequence[Notification]) -> Iterator[Notification]:
@@ -348,6 +349,8 @@ def _title(notification: Notification) -> str:
         return STALL_ENDED_TITLE
     if notification.event.facts.get("goes_on"):
         return UNWATCHED_TITLE
+    if "finite_until" in notification.event.facts:
+        return NOT_FINITE_TITLE
     if notification.notification_event == "held_by_alert":
         is_loop = notification.event.alert == RESTART_LOOP
         return LOOP_TITLE if is_loop else TITLES["held_by_alert"]

@@ -183,7 +183,7 @@ class Notifier:
     def _with_advice(self, notifications: Sequence[Notification]) -> Sequence[Notification]:
         return [
             replace(one, advice=self._advise(one))
-            if one.notification_event in URGENT or "again" in one.event.facts
+            if one.notification_event in URGENT or {"again", "finite_until"} & {*one.event.facts}
             else one
             for one in notifications
         ]

@@ -30,7 +30,7 @@ def manual_restart(
     """
     if (found := announced.workers.get(key)) is None:
         return ""
-    if found.announcement.state == "finished":
+    if found.announcement.state == "finished" and not not_finite:
         return "Its run has finished: nobody needs to start it again."
     start = found.announcement.start_command
     typed = f": {as_typed(start)}" if start else ""

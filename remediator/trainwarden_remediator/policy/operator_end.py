@@ -19,6 +19,8 @@ _END_WITH_RUN = {
 _LOOP_ENDS = ("seven minutes", 450.0)
 """The same of a restart loop after a start by an operator: its alert is kept for five minutes."""
 
+_OWN_ENDS = {"finished": "its run has finished", "failed": "it had failed, and was dismissed"}
+
 OUTLASTS_RUN = (
     *("TrainingGpu", "TrainingDisk"),
     *("TrainingCheckpointDamaged", "TrainingRemediationHeld"),
@@ -49,10 +51,21 @@ def operator_end(
         if alert in LINE_SECONDS:
             return OperatorEnd("its run has been stopped", line_end(alert))
         stopped = describe_reason(situation.stop_reason(*key))
-        return OperatorEnd("it was stopped", soon) if soon else OperatorEnd(stopped)
+        own = _own_end(key, situation)
+        return OperatorEnd(own or "it was stopped", soon) if soon else OperatorEnd(own or stopped)
     if soon and situation.is_started(*key, since, believed):
         return OperatorEnd("it was started again", soon)
     soon, believed = _LOOP_ENDS
     if alert == RESTART_LOOP and situation.is_out_of_loop(*key, since, believed):
         return OperatorEnd("it was started again", soon)
     return None
+
+
+def _own_end(key: WorkerKey, situation: Situation) -> str:
+    """Returns that a worker, or all of a run, had ended before an operator dismissed it, or ""."""
+    found = {
+        end
+        for (run, worker), end in situation.dismissed.items()
+        if run == key.run and key.worker in ("", worker)
+    }
+    return _OWN_ENDS.get(found.pop(), "") if len(found) == 1 else ""

@@ -53,6 +53,8 @@ class Situation:
 
     stop_reason: Callable[[str, str], Reason] = lambda _run, _worker: "stopped"
     """The reason of the decision about what was stopped."""
+    dismissed: Mapping[WorkerKey, str] = field(default_factory=dict)
+    """How what counts as stopped had ended by itself, if it did: see AnnouncedRuns."""
 
     def before_alert(self, key: WorkerKey) -> tuple[str, str]:
         """Returns who starts a worker that is gone, and what is done, while no alert reports it."""
@@ -131,4 +133,5 @@ def situation_of(setup: Setup, now: float) -> Situation:
         announced=setup.announced.workers,
         is_stopped=setup.is_stopped,
         stop_reason=setup.stop_reason,
+        dismissed=setup.announced.dismissed,
     )

@@ -176,6 +176,8 @@ def test_a_run_that_was_stopped_or_ended_long_ago_is_not_shown(
     assert read.ended_with_run == frozenset()
     announce(folder, state=state, ended_with_run=True)
     assert read_announcements(folder, NOW).ended_with_run == read.stopped
+    announce(folder, state=state, dismissed="failed")
+    assert read_announcements(folder, NOW).dismissed == dict.fromkeys(read.stopped, "failed")
 
 
 @pytest.mark.parametrize(

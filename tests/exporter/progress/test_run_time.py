@@ -415,20 +415,25 @@ def test_a_day_is_shown_in_parts_that_add_up_and_old_parts_are_forgotten(tmp_pat
 
 @pytest.mark.parametrize("read_before", range(9))
 @pytest.mark.parametrize("resumed_from", [78, 80, 81, 82, 83])
-@pytest.mark.parametrize("seen_dead", [False, True])
+@pytest.mark.parametrize("stalled", [0.0, 600.0])
+@pytest.mark.parametrize("seen_dead", [None, 0.5, 4.5])
 def test_a_restart_with_fast_steps_costs_the_same_whenever_it_is_noticed(
-    resumed_from: int, read_before: int, *, seen_dead: bool
+    resumed_from: int, read_before: int, seen_dead: float | None, stalled: float
 ) -> None:
+    # `seen_dead`: after how many steps it is seen without a process, which may be known late
     watch, seconds = Watch(), 0.3
     watch.process = BEGIN
     watch.look(BEGIN)
     for step in range(1, 84):
         watch._read(Line(BEGIN + 1 + seconds * step, "step", step), unseen=False)
     watch.look(last := watch.now)
-    if seen_dead:
+    while watch.now < last + stalled:
+        watch.look(watch.now + LOOK)
+    died = watch.now
+    if seen_dead is not None:
         watch.process = None
-        watch.look(last + seconds / 2)
-    watch.process = last + seconds
+        watch.look(died + seconds * seen_dead)
+    watch.process = died + seconds
     new = [
         Line(watch.process + seconds * (step - resumed_from), "step", step)
         for step in range(resumed_from + 1, 101)

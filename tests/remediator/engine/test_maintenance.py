@@ -23,6 +23,7 @@ from trainwarden_remediator.engine.maintenance import PRUNE_SECONDS, Maintenance
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.event_text import describe
 from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.notify.advice import advice
 from trainwarden_remediator.notify.messages import Notification, build_message
 from trainwarden_remediator.observation.model import RunState
 
@@ -161,6 +162,59 @@ async def test_a_run_with_all_its_steps_has_finished_though_a_process_of_it_live
     await asyncio.gather(running, return_exceptions=True)
     (found,) = (one for one in journal.newest_events(100) if one.kind == "run_finished")
     assert describe(found).startswith(text)
+
+
+async def test_a_run_that_finishes_with_a_loss_of_nan_calls_for_a_start_from_before_it(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    command = {"argv": ("python", "a.py"), "options": ("--name", "demo"), "cwd": "/w"}
+    finished = AnnouncedRuns(announced(state="finished", **command))
+    receiver = {"name": "ops", "kind": "json", "url": "http://127.0.0.1:1/"}
+    setup = replace(
+        make_setup(tmp_path, "demo/trainer", notify={"receivers": [receiver]}), announced=finished
+    )
+    observer = FakeObserver(runs={"demo": RunState()})
+    context = EngineContext(
+        setup=setup,
+        journal=journal,
+        observer=observer,
+        clock=clock,
+        tracker=BlindKin(),
+        thread_factory=InlineThread,
+    )
+    task = asyncio.create_task(Maintenance(context).run())
+    await clock.settle()
+    await clock.advance(RUNS_SECONDS)
+    observer.runs["demo"] = RunState(
+        finished=True,
+        step=400,
+        total_steps=400,
+        finite_until={("trainer", "loss"): 39.0, ("trainer", "kl"): 5.0},
+    )
+    async with asyncio.timeout(DEADLINE_SECONDS):  # it is recorded by a thread
+        while not _finished(journal):
+            await clock.advance(RUNS_SECONDS)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    (found,) = (one for one in journal.newest_events(100) if one.kind == "run_finished")
+    why = "its loss is NaN or infinite, and was finite until step 39"
+    assert describe(found) == (
+        f"the run has finished at step 400 of 400, but {why}: what it saved from then on is of no"
+        " use"
+    )
+    call = Notification(1, "ops", "finished", found)
+    message = build_message(
+        [replace(call, advice=advice(call, setup, ()))], instance="b", mode="act"
+    )
+    assert message.calls
+    assert message.title == "a run has finished with a loss that is not finite"
+    assert message.items[0].values["Who acts"] == "You, now"
+    assert message.items[0].values["What to do"] == (
+        "`trainwarden checkpoints demo` names the checkpoint to go back to. Move the checkpoints"
+        " from after the last finite value to another folder, as most scripts go on from the newest"
+        " one, and mend the cause, then start it again:"
+        " `cd /w && trainwarden run --name demo -- python a.py`."
+    )
 
 
 @pytest.mark.parametrize("ends", [True, False])

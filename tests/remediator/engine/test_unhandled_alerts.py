@@ -36,6 +36,7 @@ from trainwarden_remediator.engine.unhandled_alerts import (
 from trainwarden_remediator.exceptions import ObservationError
 from trainwarden_remediator.journal.event_text import describe
 from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.journal.rows import Outcome
 from trainwarden_remediator.model import Decision, Reason, Verdict
 from trainwarden_remediator.notify.messages import (
     Notification,
@@ -586,6 +587,41 @@ async def test_the_end_of_an_alert_of_a_stopped_run_says_that_an_operator_stoppe
 
 
 @pytest.mark.parametrize(
+    ("dismissed", "why"),
+    [
+        (None, "its run has finished"),
+        ("finished", "its run has finished"),
+        ("failed", "it had failed, and was dismissed"),
+    ],
+)
+async def test_the_end_of_an_alert_names_the_end_of_its_run_and_not_what_dismissed_it(
+    start: Start, dismissed: str | None, why: str
+) -> None:
+    watch: Watch
+    async with start() as watch:
+        asked = watch.alertmanager.fetch, watch.alertmanager.fetch_status
+        watch.alertmanager.add({**NAN, "run": "ended"})
+        await watch.clock.advance(60)
+        if dismissed is None:
+            lost = {("trainer", "loss"): 39.0}
+            watch.observer.runs["ended"] = RunState(finished=True, finite_until=lost)
+        else:
+            key = WorkerKey("ended", "trainer")
+            stopped = {"stopped": frozenset({key}), "dismissed": {key: dismissed}}
+            known = replace(watch.setup.announced, **stopped)
+            setup = replace(watch.setup, announced=known, stopped=known.stopped)
+            watch.built.reconfigure(setup, *asked, watch.observer)
+        watch.alertmanager.alerts[1:] = []
+        await watch.clock.advance(60)
+        (event,) = [e for e in watch.journal.newest_events(9) if e.kind == "unhandled_ended"]
+        assert describe(event).endswith(f"has ended, and has not come back for 20 s: {why}")
+        call = Notification(1, "phone", "unhandled_ended", event)
+        message = build_message([call], instance="b", mode="act")
+        acts = "Nobody needs to" if dismissed else "You, now"
+        assert message.items[0].values["Who acts"] == acts
+
+
+@pytest.mark.parametrize(
     ("alert", "rings"), [("TrainingStepStalled", False), ("TrainingCheckpointDamaged", True)]
 )
 async def test_what_an_operator_has_stopped_rings_for_nothing_that_ends_with_it(
@@ -671,6 +707,37 @@ async def test_what_nobody_restarts_on_this_host_is_unhandled(
         assert len(events) == (text is not None)
         assert all(text in describe(event) for event in events if text)
         assert all(does not in describe(event) for event in events)
+
+
+@pytest.mark.parametrize("worker", ["trainer", "rollout-0"])
+@pytest.mark.parametrize("outcome", ["healed", "not_healed", None])
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_stall_of_a_trainer_with_a_next_attempt_rings_for_nobody(
+    start: Start, worker: str, outcome: Outcome | None, *, ended: bool
+) -> None:
+    """Also while the alert of its dead process has ended for a moment, as scrapes were lost."""
+    watch: Watch
+    async with start() as watch:
+        alert = make_alert(**{**GONE, "worker": worker}, starts_at=NOW)
+        watch.journal.record_alerts([alert])
+        (incident,) = watch.journal.open_incidents()
+        key = WorkerKey("demo", worker)
+        action = watch.journal.record_intent(incident.id, key, "restart", ())
+        if outcome is not None:
+            watch.journal.record_result(action, "done")
+            watch.journal.record_outcome(action, outcome)
+        reason: Reason = "resolved" if ended else "cooldown"
+        verdict = Verdict.REFUSE if ended else Verdict.WAIT
+        if ended:
+            watch.journal.record_alerts([replace(alert, firing=False)])
+        watch.journal.record_decisions([(incident, Decision(verdict, reason))])
+        watch.alertmanager.add({**STALL, "severity": "critical"})
+        rings = worker != "trainer" or (ended and outcome != "not_healed")
+        rung = [("unhandled", "TrainingStepStalled")]
+        await watch.clock.advance(120)
+        assert watch.recorded() == rung * rings
+        await watch.clock.advance(600)
+        assert watch.recorded() == rung * (rings or ended), "nobody has acted on it since"
 
 
 async def test_the_receiver_of_the_remediator_with_another_destination_rings(start: Start) -> None:
