@@ -22,10 +22,9 @@ from statistics import median
 
 from bounds import share_at_most
 from results import Result
-from traces.series_rules import needed
 from trainwarden.heartbeat import MAX_STEPS, keep_step
 from trainwarden_exporter.processes.rank_lags import lag_ratios
-from verdicts.engine import evaluate, shipped_groups
+from verdicts.engine import evaluate
 from verdicts.page import EXPORTER, SCRAPE, Page
 
 JOBS = "steps/job_*.csv"
@@ -161,8 +160,7 @@ def replay(job: Job, promtool: Path) -> Found:
             page.put("trainwarden_training_rank_lag_ratio", ratio, "run", str(rank))
         page.answer()
     with tempfile.TemporaryDirectory(prefix="traces-") as folder:
-        groups = needed(shipped_groups(), page.series)
-        fired = evaluate(promtool, page.series, sum(job.steps), Path(folder), groups=groups)
+        fired = evaluate(promtool, page.series, sum(job.steps), Path(folder))
     named = {
         int(one.labels["rank"]): one.moments[0] for one in fired if one.labels["alertname"] == ALERT
     }

@@ -51,26 +51,6 @@ def that_may_fire(groups: Sequence[Group], series: Iterable[str]) -> tuple[Group
     )
 
 
-def needed(groups: Iterable[Group], series: Iterable[str]) -> tuple[Group, ...]:
-    """The groups, less the rules that select none of these series: they would find nothing."""
-    known = {name.partition("{")[0] for name in series}
-    rules = [(group, rule) for group in groups for rule in group.body["rules"]]
-    while True:
-        kept = [
-            (group, rule) for group, rule in rules if known & set(_METRIC.findall(rule["expr"]))
-        ]
-        recorded = {rule["record"] for _, rule in kept if "record" in rule}
-        if recorded <= known:
-            break
-        known |= recorded
-    chosen: dict[str, tuple[Group, list[Any]]] = {}
-    for group, rule in kept:
-        chosen.setdefault(group.body["name"], (group, []))[1].append(rule)
-    return tuple(
-        replace(group, body={**group.body, "rules": rules}) for group, rules in chosen.values()
-    )
-
-
 def passes(
     groups: Sequence[Group], series: Mapping[str, Sequence[Value]]
 ) -> Iterator[tuple[Sequence[Group], Mapping[str, Sequence[Value]]]]:

@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from verdicts.needed import needed
 from verdicts.page import SCRAPE, Value, packed
 
 RULES = Path(__file__).resolve().parents[2] / "rules"
@@ -33,7 +34,6 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 _ASKED = 'sum_over_time((ALERTS{{alertstate="firing",alertname!="TrainingWatchdog"}} * 2 ^ ((time() - {start}) / {step}))[{window}s:{step}s])'  # noqa: E501 - one query
 _GOT = re.compile(r"\(\(time\(\) - (-?\d+)\) / (\d+)\)\).*?\n\s+exp: .*\n\s+got: (.*)")
 _SAMPLE = re.compile(r"\{([^}]*)\} ([0-9.E+-]+)(?:, |$)")
-_RECORDED = re.compile(r"\w+:[\w:]+")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -132,9 +132,11 @@ def evaluate(
     found: list[Firing] = []
     for interval in sorted({group.interval for group in groups if not group.records}):
         alerting = [group for group in groups if group.interval == interval and not group.records]
-        recording = _needed(alerting, [group for group in groups if group.records])
+        recording = [group for group in groups if group.records]
         late = interval == SCRAPE and not gap
-        order = alerting + recording if late else recording + alerting
+        order = _needed(alerting + recording if late else recording + alerting, series)
+        if all(group.records for group in order):
+            continue
         rules = folder / f"rules-{interval}.yml"
         bodies = [
             _held(group, gap=gap) if group.interval > interval else group.body for group in order
@@ -151,28 +153,12 @@ def _until_judged_again(firing: Firing, interval: int) -> Firing:
     return Firing(firing.labels, tuple(sorted(moments)))
 
 
-def _needed(alerting: Sequence[Group], recording: Sequence[Group]) -> list[Group]:
-    """The recording rules that the alerts read, or that others of these read.
-
-    The rest, of boards and of alerts judged in other passes, took half of the time.
-    """
-    exprs = [rule["expr"] for group in alerting for rule in group.body["rules"]]
-    needed: set[str] = set()
-    while new := {name for expr in exprs for name in _RECORDED.findall(expr)} - needed:
-        needed |= new
-        exprs = [
-            rule["expr"]
-            for group in recording
-            for rule in group.body["rules"]
-            if rule["record"] in new
-        ]
-    left = (
-        [rule for rule in group.body["rules"] if rule["record"] in needed] for group in recording
-    )
+def _needed(groups: Sequence[Group], series: Iterable[str]) -> list[Group]:
+    bodies = needed([group.body for group in groups], series)
     return [
-        replace(group, body={**group.body, "rules": rules})
-        for group, rules in zip(recording, left, strict=True)
-        if rules
+        replace(group, body=body)
+        for group, body in zip(groups, bodies, strict=True)
+        if body["rules"]
     ]
 
 

@@ -1,11 +1,12 @@
 """A healthy run of 1,000 steps raises no alert; a stalled run raises exactly one.
 
 The run is played against a clock of its own. What the exporter makes of it is the exporter's doing;
-what the shipped rules, all of them, make of that is promtool's.
+what the shipped rules, all that can say anything of it, make of that is promtool's.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,8 +23,9 @@ from trainwarden_exporter.processes.matching import WorkerKey, WorkerLiveness
 from trainwarden_exporter.progress.tracker import ProgressTracker
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.run_specs import progress_spec
+from verdicts.engine import shipped_groups
+from verdicts.needed import needed
 
-RULES = Path(__file__).resolve().parents[2] / "rules"
 STEPS = 1000
 SCRAPE = 5.0
 INTERVAL = 450.0
@@ -230,12 +232,11 @@ def play(seed: int, *, stall: tuple[int, str] | None = None, beyond: float = 600
 
 def judged(played: Played, promtool: Promtool, folder: Path, *checks: Mapping[str, object]) -> str:
     """What promtool has to say of `checks`; nothing when they hold."""
+    rules = folder / "rules.json"
+    groups = [group.body for group in shipped_groups()]
+    rules.write_text(json.dumps({"groups": needed(groups, played.series)}))
     suite = {
-        "rule_files": [
-            str(file)
-            for file in sorted(RULES.glob("*/*.yml"))
-            if file.parts[-2] in ("alerts", "recording")
-        ],
+        "rule_files": [str(rules)],
         "evaluation_interval": "5s",
         "tests": [
             {
