@@ -308,7 +308,7 @@ def _doing(runs: Sequence[RunView]) -> Iterator[str]:
 def _briefly(run: RunView) -> str:
     if run.stepless:
         return f"{run.name} {_verb(run)}"
-    return describe_run(run if run.quiet else replace(run, step_age=None))
+    return describe_run(run if run.quiet or run.ends else replace(run, step_age=None))
 
 
 def describe_run(run: RunView) -> str:
@@ -321,7 +321,7 @@ def describe_run(run: RunView) -> str:
     if run.step is not None:
         step = f"step {run.step:,.0f}{'' if run.total is None else f' of {run.total:,.0f}'}"
     if run.step_age is not None and not run.finished:
-        usual = None if run.down else run.usual_report
+        usual = None if run.down or run.ends else run.usual_report
         every = f", usually every {format_duration(usual)}" if usual else ""
         ago = format_duration(round(run.step_age))
         if run.quiet:
@@ -356,6 +356,8 @@ def _verb(run: RunView) -> str:
         return describe_finish(run.step, run.total)
     if run.down:  # its last phase stays known
         return "does not run"
+    if run.ends:
+        return "has made its last step"
     if run.stepless:
         return f"has shown no step for {format_duration(round(run.without_step))}"
     phase = run.phase.replace("_", " ")

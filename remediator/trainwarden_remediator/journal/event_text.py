@@ -38,6 +38,7 @@ _REASONS = {
     "attempts_exhausted": "no attempts left",
     "ladder_exhausted": "all rungs were tried",
     "restarts_without_progress": "restarts bring no progress",
+    "last_step_made": "it hangs after its last step",
     "no_checkpoint": "no complete checkpoint to resume from",
     "recovery_mismatch": "the recovery record does not match",
     "several_trainers": "none of several trainers is restarted alone",
@@ -109,7 +110,6 @@ _FIXED_TEXTS = {
     "alerts_stale": ("the watchdog alert stopped arriving: only the failsafe watches the memory"),
     "alerts_resumed": "the watchdog alert arrives again",
 }
-
 
 SERIOUS_REASONS = GIVEN_UP | NEEDS_OPERATOR
 LAST_COLUMN = 73

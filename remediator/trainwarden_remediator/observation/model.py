@@ -87,6 +87,8 @@ class RunState:
     phase: str = ""
     trainer_processes: float | None = None
     """Number of processes of its trainer."""
+    last_step_made: bool = False
+    """Whether it has made its last step: what follows shows no sign of progress."""
     finished: bool = False
     unended: str = ""
     """What the processes of a finished run wait for, which have not ended; empty if unknown."""
@@ -173,6 +175,11 @@ class RunState:
         if until is None or self.proved_step is None or self.proved_step > until:
             return ""
         return self.proved_checkpoint
+
+    @property
+    def ends(self) -> bool:
+        """Whether it has made its last step, and its stacks do not show that it hangs."""
+        return self.last_step_made and not self.stuck
 
     @property
     def observed(self) -> bool:

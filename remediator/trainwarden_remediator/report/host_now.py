@@ -109,7 +109,7 @@ def is_lost(incident: IncidentRecord) -> bool:
 
 
 def has_stalled(run: RunState, now: float) -> bool:
-    if run.finished or run.last_step_at is None or run.trainer_processes == 0:
+    if run.finished or run.ends or run.last_step_at is None or run.trainer_processes == 0:
         return False
     progress_at = max(run.last_step_at or 0.0, run.progress_at or 0.0)
     return run.stall_limit is not None and now - progress_at > run.stall_limit
@@ -117,7 +117,7 @@ def has_stalled(run: RunState, now: float) -> bool:
 
 def stands_still(run: RunState, now: float) -> bool:
     """Whether a run makes no step for longer than usual, or than its limit."""
-    if run.finished or run.last_step_at is None or run.trainer_processes == 0:
+    if run.finished or run.ends or run.last_step_at is None or run.trainer_processes == 0:
         return False
     if has_stalled(run, now):
         return True
