@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trainwarden_exporter.processes.typed_commands import start_again
@@ -17,7 +17,6 @@ from trainwarden_exporter.runtime.responsibility import (
     YOU,
     as_sentence,
     before_alert,
-    line_of_a_run_before,
     nothing_yet,
     rank,
     stall_handling,
@@ -65,8 +64,7 @@ def summarize(
 ) -> Headline:
     """Returns the headline; `workers` is their number, for a page without a run."""
     seen = tuple(_handled(one, remediator) for one in problems)
-    finished = {run.name for run in runs if run.finished}
-    found = [*seen, *_alerts_without_problem(seen, remediator, finished)]
+    found = [*seen, *_alerts_without_problem(seen, remediator)]
     if not found:
         return _without_problem(runs, remediator, workers)
     needed = remediator.operator_needed if isinstance(remediator, RemediatorStatus) else ""
@@ -91,27 +89,20 @@ def _place(problem: Problem, remediator: RemediatorStatus | str | None) -> int:
 
 
 def _alerts_without_problem(
-    problems: Sequence[Problem],
-    remediator: RemediatorStatus | str | None,
-    finished: Collection[str],
+    problems: Sequence[Problem], remediator: RemediatorStatus | str | None
 ) -> Iterator[Problem]:
-    """Yields a problem for each alert and incident that no other problem explains.
-
-    `finished`: the runs that have finished.
-    """
+    """Yields a problem for each alert and incident that no other problem explains."""
     if not isinstance(remediator, RemediatorStatus):
         return
     shown = set()
     for alert in remediator.firing or ():
         if alert.tone in ("bad", "warn") and not _is_explained(alert, problems):
             summary = f": {alert.summary.rstrip('.')}" if alert.summary else ""
-            about, who, handling = _about(alert.run, alert.worker), alert.who_acts, alert.handling
+            about, who = _about(alert.run, alert.worker), alert.who_acts
             clause = f"{alert.alert} fires on {about}{summary}"
-            if alert.alert in LINE_SECONDS and alert.run in finished:
-                who, handling = NOBODY, line_of_a_run_before(alert.alert, "finished")
             if who == NOBODY:  # what its summary says is over
                 clause = f"{alert.alert} on {about} has not ended yet"
-            how = as_sentence(who, handling)
+            how = as_sentence(who, alert.handling)
             if (clause, how) in shown:  # as of each receiver that is not reached
                 continue
             shown.add((clause, how))

@@ -251,6 +251,10 @@ class ExporterState:
     saves_unknown: str = ""
     """Why it is unknown for all runs whether a checkpoint is being written, or ""."""
 
+    @property
+    def finished_runs(self) -> frozenset[str]:
+        return frozenset(name for name, run in self.runs.items() if run.finished)
+
     def saves_unknown_of(self, run: str) -> str:
         """Returns why it is unknown whether a checkpoint of `run` is being written, or ""."""
         return self.saves_unknown or self.runs.get(run, RunState()).saves_unknown

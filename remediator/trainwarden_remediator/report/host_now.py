@@ -52,6 +52,7 @@ def host_now(current: CurrentState, incidents: Sequence[IncidentRecord], now: fl
         actions=_past_actions(incidents),
         announced=current.announced.workers,
         halted={} if isinstance(exporter, str) else halted_runs(exporter),
+        finished=() if isinstance(exporter, str) else exporter.finished_runs,
     )
     opened = [alert.incident for one in incidents for alert in one.alerts if alert.closed is None]
     count = len({one.outage for one in opened})
