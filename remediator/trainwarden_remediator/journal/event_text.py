@@ -209,17 +209,17 @@ def _describe_finish(facts: dict[str, Any]) -> str:
     step, total = facts.get("step"), facts.get("total")
     at = "" if step is None else f" at step {step:,.0f}"
     of = "" if step is None or total is None else f" of {total:,.0f}"
-    finish = f"the run {describe_finish(step, total)}{at}{of}"
+    ended = "has made its last step" if facts.get("ends") else describe_finish(step, total)
+    finish = f"the run {ended}{at}{of}"
     if (until := facts.get("finite_until")) is not None:
         since = f"{finish}, but its loss is NaN or infinite, and was finite until step {until:,.0f}"
         finish = f"{since}: what it saved from then on is of no use"
     if others := facts.get("still_run"):
         runs, them = ("still runs", "it") if len(others) == 1 else ("still run", "them")
         finish = f"{finish}; {' and '.join(others)} {runs}: `{facts.get('stop')}` ends {them}"
-    if not (waits := facts.get("unended")):
-        return finish
-    ends = f"; `{stop}` ends it" if (stop := facts.get("stop")) else ""
-    return f"{finish}, and its process does not end: {waits}{ends}"
+    stop, waits = facts.get("stop"), facts.get("unended")
+    ends = f"; `{stop}` ends it" if stop else ""
+    return f"{finish}, and its process does not end: {waits}{ends}" if waits else finish
 
 
 def _describe_change(kind: str, facts: dict[str, Any], now: float) -> str:
