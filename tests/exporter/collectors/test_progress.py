@@ -103,6 +103,7 @@ def test_an_unknown_run_shows_only_its_limits() -> None:
         "resumes_total": 0,
         "steps_repeated_total": 0,
         "steps_lost_at_resume_total": 0,
+        "last_step_made": 0,
         "finished": 0,
     }
 
@@ -151,6 +152,7 @@ def test_a_run_that_trains() -> None:
         "resumes_total": 0,
         "steps_repeated_total": 0,
         "steps_lost_at_resume_total": 0,
+        "last_step_made": 0,
         "finished": 0,
         "source_step log/trainer/step": 5,
         "source_timestamp_seconds log/trainer/step": NOW + 80,
