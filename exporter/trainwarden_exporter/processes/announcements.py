@@ -99,6 +99,8 @@ class Announcement(BaseModel):
     ended_at: float | None = None
     exits: Annotated[tuple[_Exit, ...], Field(max_length=100)] = ()
     """Pid, start time in ticks and wait status of the last processes that ended."""
+    never_works: bool = False
+    """Whether its `trainwarden run` has ended as no further start can work."""
     own_restarts: Annotated[tuple[_Restart, ...], Field(max_length=100)] = ()
     """Unix time and wait status of the ends after which `trainwarden run` itself started again."""
     last_lines: Annotated[tuple[_Text, ...], Field(max_length=100)] = ()

@@ -111,6 +111,16 @@ def test_what_may_live_of_a_run_whose_own_programs_were_killed_is_named_by_stop(
     assert (killed in text) == (state == "running"), "its end was recorded"
 
 
+def test_a_command_that_can_never_start_names_its_line_and_what_starts_it(tmp_path: Path) -> None:
+    line = "python3: can't open file '/w/trian.py': [Errno 2] No such file or directory"
+    end: dict[str, Any] = {"state": "failed", "ended_at": NOW - 1, "exits": ((7, 1, 512),)}
+    one = call("TrainingWorkerGone", "managed_elsewhere")
+    text = advised(tmp_path, one, never_works=True, last_lines=(line,), **end)
+    does = "Another restart does not help: mend the cause, then start it yourself"
+    assert text.startswith(f"It can never start: `{line}`. {does}: {TYPED}")
+    assert advised(tmp_path, one, last_lines=(line,), **end) == ""
+
+
 def test_a_loop_without_a_known_cause_has_an_instruction_too(tmp_path: Path) -> None:
     assert "mend the cause" in advised(tmp_path, call(*LOOP))
 
