@@ -221,6 +221,30 @@ def test_a_full_disk_is_named_with_its_room_and_what_shows_the_cause(tmp_path: P
     assert "read-only" not in item_of(one)["What to do"]
 
 
+@pytest.mark.parametrize(
+    ("disks", "checkpoints"),
+    [
+        ({}, "/data/my out"),
+        ({"/data": {"runs": ["demo"], "checkpoints_left": {"demo": 0.0}}}, "/data/my out"),
+        ({}, None),
+    ],
+)
+def test_a_full_disk_that_the_exporter_did_not_show_is_named_by_the_folder_of_the_run(
+    tmp_path: Path, disks: dict[str, Any], checkpoints: str | None
+) -> None:
+    one = call("TrainingDiskFilling", "hold", worker="")
+    one = replace(one, fault=fault_facts({"seen": {"disks": disks}} if disks else {}))
+    text = advised(tmp_path, one, checkpoints=checkpoints)
+    if checkpoints is None:
+        assert text == ""
+        return
+    assert text == (
+        "The disk of /data/my out is full. `du -xh --max-depth 2 '/data/my out' | sort -h | tail"
+        " -20` shows what fills it. Delete or move away the oldest checkpoints, never the newest"
+        " complete one; the alert ends a minute after there is room."
+    )
+
+
 def test_a_disk_that_is_read_only_is_named(tmp_path: Path) -> None:
     disk = {"read_only": True, "runs": ["demo"]}
     one = call("TrainingDiskReadOnly", "hold", worker="")
