@@ -292,7 +292,7 @@ class Wrapper:
             delay = self._failures.next_delay(lasted)
         at_once = state == "failed" and failed_at_once(lasted, status, self._log.tail)
         waits = waits_for_remediator(state, policy, detached=self._detached)
-        hopeless = waits and never_works(self._announcement, at_once=at_once)
+        hopeless = waits and never_works(self._announcement, self._log.tail, at_once=at_once)
         waits = waits and not hopeless
         left = describe_left_behind(self._announcement.content["goes_on"])
         if prospect := left or describe_prospect(
@@ -306,6 +306,7 @@ class Wrapper:
         elif waits:
             self._retry_until = time.monotonic() + RETRY_SECONDS
         else:
+            self._announcement.record_hopeless(hopeless)
             self._status = status
             first = state == "failed" and self._announcement.content["starts"] == 1
             seen = first and policy != ON_FAILURE and self._streams.is_watched

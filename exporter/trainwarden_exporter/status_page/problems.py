@@ -87,6 +87,11 @@ def run_problems(run: RunView) -> Iterator[Problem]:
         )
         how = as_sentence(YOU, left_alone(run.halted))
         yield replace(stands, who=YOU, how=how) if run.halted else stands
+    if run.finished and run.finite_until is not None:
+        last = f"step {run.finite_until:,.0f}, the last with a finite loss"
+        clause = f"{run.name} has finished, and what it saved after {last}, is of no use"
+        how = f"`trainwarden checkpoints {run.name}` names the checkpoint to start it again from."
+        yield Problem("bad", clause, run.name, who=YOU, how=how)
     for tone, clause, worker in _run_clauses(run):
         if tone in ("bad", "warn"):
             yield Problem(tone, clause, run.name, worker)
@@ -114,6 +119,8 @@ def _run_clauses(run: RunView) -> Iterator[tuple[Tone, str, str]]:
     for checkpoint in run.checkpoints:
         # The standstill explains that it is overdue, but no lack of room, which may be its cause.
         shown = replace(checkpoint, interval=None) if run.stalled or run.late else checkpoint
+        if run.finished:  # the problem of the whole run names the step
+            shown = replace(shown, finite_until=None)
         yield shown.tone, _checkpoint(run, shown), ""
 
 

@@ -31,6 +31,8 @@ def advice(notification: Notification, setup: Setup, actions: Sequence[PastActio
     """
     event = notification.event
     key = announced_key(WorkerKey(event.run, event.worker), setup.trainer_keys)
+    found = setup.announced.workers.get(key)
+    announced = None if found is None else found.announcement
     if event.kind == "outcome":
         return mend_hint(event.alert) if event.facts.get("again") else ""
     if "finite_until" in event.facts:
@@ -40,9 +42,8 @@ def advice(notification: Notification, setup: Setup, actions: Sequence[PastActio
     if event.kind not in ("decision", "unhandled") or not key.run:
         return ""
     if event.alert.startswith(ABOUT_DISK):
-        return disk_advice(event.alert, key.run, notification.fault.disks)
-    found = setup.announced.workers.get(key)
-    announced = None if found is None else found.announcement
+        folder = (announced and announced.checkpoints) or setup.run_path(key.run)
+        return disk_advice(event.alert, key.run, notification.fault.disks, folder)
     needs_folder = f"refuse {event.facts.get('reason')}" == WITHOUT_CHECKPOINT
     if needs_folder or event.kind == "unhandled":
         lacks_folder = needs_folder and key.run in setup.without_checkpoints

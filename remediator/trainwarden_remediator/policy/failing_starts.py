@@ -182,4 +182,6 @@ def _who(failed: Sequence[PastAction], announced: Announcement | None, *, doing:
     if announced is not None and announced.own_restarts:
         often = plural(len(announced.own_restarts), "time")
         return f"It failed after each restart by `--restart on-failure`, {often}"
+    if announced is not None and announced.never_works:
+        return "It can never start"
     return ""

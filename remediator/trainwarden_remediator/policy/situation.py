@@ -54,7 +54,7 @@ class Situation:
     stop_reason: Callable[[str, str], Reason] = lambda _run, _worker: "stopped"
     """The reason of the decision about what was stopped."""
     dismissed: Mapping[WorkerKey, str] = field(default_factory=dict)
-    """How what counts as stopped had ended by itself, if it did: see AnnouncedRuns."""
+    """How what was dismissed had ended before: see AnnouncedRuns."""
 
     def before_alert(self, key: WorkerKey) -> tuple[str, str]:
         """Returns who starts a worker that is gone, and what is done, while no alert reports it."""

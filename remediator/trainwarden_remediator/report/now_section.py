@@ -83,7 +83,11 @@ def _own_restarts(announced: AnnouncedRuns, style: ReportStyle) -> Iterator[str]
 def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
     step = "" if run.step is None else f", step {run.step:,.0f}"
     if run.finished:
-        return f"{code(name)} {describe_finish(run.step, run.total_steps)}{step}."
+        spoilt = ""
+        if (until := run.loss_finite_until) is not None:
+            last = f"its last finite loss was at step {until:,.0f}"
+            spoilt = f"; **{last}: what it saved since is of no use**"
+        return f"{code(name)} {describe_finish(run.step, run.total_steps)}{step}{spoilt}."
     phase = f", phase {text(run.phase.replace('_', ' '))}" if run.phase else ""
     saved = ""
     if (run.checkpoints or run.checkpoint is not None) and run.trials is None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -108,14 +109,41 @@ def test_a_detached_run_that_fails_waits_to_be_started_again(runs: Runs, tmp_pat
 
 
 def test_a_command_that_fails_at_once_at_each_start_is_not_waited_with(runs: Runs) -> None:
-    detach(runs, sys.executable, "nofile.py")
+    detach(runs, "sh", "-c", "echo usage: a.py; exit 2")
     wrapper = runs.wait_until(state="failed")["wrapper_pid"]
     assert is_alive(wrapper)
     assert runs.restart()["ok"]
     wait_for(lambda: not is_alive(wrapper))
     now = runs.announced()
     assert (now["state"], now["starts"]) == ("failed", 2)  # and not stopped: you are called
-    assert b"nobody starts it again: each start has failed within seconds" in runs.log()
+    assert b"nobody starts it again: a further start would fail within seconds, too" in runs.log()
+    assert now["never_works"]
+
+
+@pytest.mark.parametrize(
+    ("command", "waits"),
+    [
+        ((sys.executable, "nofile.py"), False),
+        ((sys.executable, "-m", "no_such_module"), False),
+        ((sys.executable, "-m", "no_such_module.train"), False),
+        ((sys.executable, "/"), False),
+        (("sh", "-c", "exec /no/such/train.sh"), False),
+        ((sys.executable, "-c", "import no_such_module"), True),
+        (("sh", "-c", f"echo step 1; {sys.executable} nofile.py"), True),
+    ],
+)
+def test_a_command_that_names_no_program_is_not_waited_with(
+    runs: Runs, command: Sequence[str], *, waits: bool
+) -> None:
+    detach(runs, *command)
+    wrapper = runs.wait_until(state="failed")["wrapper_pid"]
+    if waits:
+        wait_for(lambda: b"it waits an hour" in runs.log())
+        return
+    wait_for(lambda: not is_alive(wrapper))
+    now = runs.announced()
+    assert (now["state"], now["starts"], now["never_works"]) == ("failed", 1, True)
+    assert b"nobody starts it again: a further start would fail within seconds, too" in runs.log()
 
 
 @pytest.mark.parametrize("first", ["echo step 1; exit 3", "exit 4"])

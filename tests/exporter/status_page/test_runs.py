@@ -325,6 +325,20 @@ def test_a_checkpoint_from_after_a_loss_that_is_not_finite_is_marked(
     assert run.finite_until == until
 
 
+def test_a_run_that_has_finished_with_a_loss_that_is_not_finite_needs_you() -> None:
+    run = replace(HEALTHY, finished=True, finite_until=39, step=400, total=400)
+    newest = CheckpointView("checkpoints", step=400, age=60, finished=True, finite_until=39)
+    (found,) = run_problems(replace(run, checkpoints=(newest,)))
+    last = "step 39, the last with a finite loss"
+    assert found.clause == (
+        f"{run.name} has finished, and what it saved after {last}, is of no use"
+    )
+    assert (found.who, found.tone) == ("You, now", "bad")
+    again = f"`trainwarden checkpoints {run.name}` names the checkpoint to start it again from."
+    assert found.how == again
+    assert not list(run_problems(replace(run, finite_until=None)))
+
+
 @pytest.mark.parametrize(("until", "path"), [(1400, ""), (1500, "/out/60.pt"), (None, "")])
 def test_the_checkpoint_to_resume_from_is_the_proved_one_of_before_the_nan(
     until: int | None, path: str

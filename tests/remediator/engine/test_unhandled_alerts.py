@@ -22,6 +22,7 @@ from tests.remediator.samples import NOW, ROLLOUT, make_alert, make_setup
 from tests.remediator.stage import going_on
 
 from trainwarden_exporter.logs.config import LogConfig
+from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.alertmanager.api import parse_destinations
 from trainwarden_remediator.config.notifications import NotifySettings
@@ -607,8 +608,7 @@ async def test_the_end_of_an_alert_names_the_end_of_its_run_and_not_what_dismiss
             watch.observer.runs["ended"] = RunState(finished=True, finite_until=lost)
         else:
             key = WorkerKey("ended", "trainer")
-            stopped = {"stopped": frozenset({key}), "dismissed": {key: dismissed}}
-            known = replace(watch.setup.announced, **stopped)
+            known = AnnouncedRuns(stopped=frozenset({key}), dismissed={key: dismissed})
             setup = replace(watch.setup, announced=known, stopped=known.stopped)
             watch.built.reconfigure(setup, *asked, watch.observer)
         watch.alertmanager.alerts[1:] = []
@@ -718,7 +718,8 @@ async def test_a_stall_of_a_trainer_with_a_next_attempt_rings_for_nobody(
     """Also while the alert of its dead process has ended for a moment, as scrapes were lost."""
     watch: Watch
     async with start() as watch:
-        alert = make_alert(**{**GONE, "worker": worker}, starts_at=NOW)
+        labels = {**GONE, "worker": worker}
+        alert = replace(make_alert(starts_at=NOW), labels=labels)
         watch.journal.record_alerts([alert])
         (incident,) = watch.journal.open_incidents()
         key = WorkerKey("demo", worker)

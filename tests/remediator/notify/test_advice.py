@@ -111,6 +111,16 @@ def test_what_may_live_of_a_run_whose_own_programs_were_killed_is_named_by_stop(
     assert (killed in text) == (state == "running"), "its end was recorded"
 
 
+def test_a_command_that_can_never_start_names_its_line_and_what_starts_it(tmp_path: Path) -> None:
+    line = "python3: can't open file '/w/trian.py': [Errno 2] No such file or directory"
+    end: dict[str, Any] = {"state": "failed", "ended_at": NOW - 1, "exits": ((7, 1, 512),)}
+    one = call("TrainingWorkerGone", "managed_elsewhere")
+    text = advised(tmp_path, one, never_works=True, last_lines=(line,), **end)
+    does = "Another restart does not help: mend the cause, then start it yourself"
+    assert text.startswith(f"It can never start: `{line}`. {does}: {TYPED}")
+    assert advised(tmp_path, one, last_lines=(line,), **end) == ""
+
+
 def test_a_loop_without_a_known_cause_has_an_instruction_too(tmp_path: Path) -> None:
     text = advised(tmp_path, call(*LOOP))
     assert "three times or more in the ten minutes before 07:59 UTC: mend the cause." in text
@@ -210,6 +220,30 @@ def test_a_full_disk_is_named_with_its_room_and_what_shows_the_cause(tmp_path: P
     assert item.values["Who acts"] == "You, now"
     assert "Last error" not in item_of(replace(one, fault=replace(one.fault, disk_error="")))
     assert "read-only" not in item_of(one)["What to do"]
+
+
+@pytest.mark.parametrize(
+    ("disks", "checkpoints"),
+    [
+        ({}, "/data/my out"),
+        ({"/data": {"runs": ["demo"], "checkpoints_left": {"demo": 0.0}}}, "/data/my out"),
+        ({}, None),
+    ],
+)
+def test_a_full_disk_that_the_exporter_did_not_show_is_named_by_the_folder_of_the_run(
+    tmp_path: Path, disks: dict[str, Any], checkpoints: str | None
+) -> None:
+    one = call("TrainingDiskFilling", "hold", worker="")
+    one = replace(one, fault=fault_facts({"seen": {"disks": disks}} if disks else {}))
+    text = advised(tmp_path, one, checkpoints=checkpoints)
+    if checkpoints is None:
+        assert text == ""
+        return
+    assert text == (
+        "The disk of /data/my out is full. `du -xh --max-depth 2 '/data/my out' | sort -h | tail"
+        " -20` shows what fills it. Delete or move away the oldest checkpoints, never the newest"
+        " complete one; the alert ends a minute after there is room."
+    )
 
 
 def test_a_disk_that_is_read_only_is_named(tmp_path: Path) -> None:

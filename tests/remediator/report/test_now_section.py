@@ -213,6 +213,23 @@ def test_what_to_do_about_a_nan_has_the_last_step_with_a_finite_loss(tmp_path: P
 
 
 @pytest.mark.usefixtures("journal")
+def test_a_run_that_has_finished_with_a_loss_that_is_not_finite_is_to_be_started_again(
+    tmp_path: Path,
+) -> None:
+    run = replace(TRAINS, finished=True, step=400, total_steps=400)
+    for finite_until in ({("trainer", "loss"): 39.0}, {}):
+        known = replace(run, finite_until=finite_until)
+        whole = report(tmp_path, CurrentState(exporter(known), ()))
+        todo = whole.partition("## What to do")[2]
+        again = (
+            "Start `demo` again from step 39 or before: `trainwarden checkpoints demo` names it."
+        )
+        assert (again in todo) == bool(finite_until)
+        why = "; **its last finite loss was at step 39: what it saved since is of no use**."
+        assert (f"`demo` has finished, step 400{why}" in whole) == bool(finite_until)
+
+
+@pytest.mark.usefixtures("journal")
 def test_alerts_that_read_alike_are_listed_once(tmp_path: Path) -> None:
     name = "TrainingPersonNotReached"
     quiet: dict[str, Any] = {"severity": "warning", "remediation": "", "run": "", "worker": ""}
