@@ -117,7 +117,9 @@ def test_a_run_that_an_operator_has_halted_is_left_alone(
     assert todo == "- `demo`: it waits for you at a prompt."
 
 
-def test_of_many_runs_those_that_need_you_open_the_report(tmp_path: Path, journal: Journal) -> None:
+def test_of_many_runs_the_ones_that_need_you_open_the_report(
+    tmp_path: Path, journal: Journal
+) -> None:
     runs = dict.fromkeys(("a", "b", "demo", "hung"), TRAINS)
     runs["hung"] = replace(STANDS, stall_limit=300)
     quiet: dict[str, Any] = {"remediation": "", "worker": ""}
