@@ -10,7 +10,7 @@ from typing import Self
 from trainwarden_exporter.checkpoints.pollers import make_pollers
 from trainwarden_exporter.checkpoints.proofs import ProofSnapshot
 from trainwarden_exporter.checkpoints.scanner import CheckpointSnapshot
-from trainwarden_exporter.checkpoints.specs import SAVING_SECONDS, CheckpointSpec
+from trainwarden_exporter.checkpoints.specs import CheckpointSpec
 from trainwarden_exporter.disk.mounts import Mount
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.run_config import RunConfig
@@ -205,9 +205,7 @@ class CheckpointsCollector(Collector):
         """
         for spec, seen in self._pollers.last_results():
             in_progress = seen.value.in_progress
-            saves = (
-                in_progress is not None and self._now() - in_progress[0].changed_at < SAVING_SECONDS
-            )
+            saves = seen.value.is_saving(spec.layout.completeness, self._now())
             yield spec.run, in_progress[1] if in_progress is not None and saves else None
 
     def collect(self) -> Iterable[Family]:

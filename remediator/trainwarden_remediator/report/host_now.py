@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainwarden_exporter.processes.matching import WorkerKey
@@ -14,7 +14,7 @@ from trainwarden_exporter.runtime.responsibility import (
     urgency,
 )
 from trainwarden_remediator.model import PastAction
-from trainwarden_remediator.observation.model import RunState
+from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.alert_handling import AlertView, build_alert_views
 from trainwarden_remediator.policy.halts import halted_runs
 from trainwarden_remediator.policy.hold_text import held, holder, in_force
@@ -91,16 +91,34 @@ def first_to_act(host: HostNow) -> tuple[str, str]:
     if holds := in_force(situation.holds):
         hold = holds[0]
         return holder(hold, now), as_sentence("", held(hold))
-    runs, workers = exporter.runs, exporter.workers
-    faults = [situation.before_alert(key) for key, worker in workers.items() if worker.missing]
-    faults += [
-        situation.stall_handling(name) for name, run in runs.items() if has_stalled(run, now)
-    ]
-    if faults:
-        who, handling = min(faults, key=lambda one: urgency(one[0]))
+    if faults := list(_faults(host, exporter)):
+        _, who, handling = min(faults, key=lambda one: urgency(one[1]))
         return who, as_sentence(who, handling)
-    still = any(stands_still(run, now) for run in runs.values())
+    still = any(stands_still(run, now) for run in exporter.runs.values())
     return NOBODY, NOTHING_YET if still else ""
+
+
+def _faults(host: HostNow, exporter: ExporterState) -> Iterator[tuple[str, str, str]]:
+    """Yields the run of each fault that no alert reports yet, who acts on it, and what is done."""
+    for key, worker in exporter.workers.items():
+        if worker.missing:
+            yield key.run, *host.situation.before_alert(key)
+    for name, run in exporter.runs.items():
+        if has_stalled(run, host.now):
+            yield name, *host.situation.stall_handling(name)
+
+
+def unwell_runs(host: HostNow) -> Mapping[str, bool]:
+    """Returns the runs that somebody acts on, and whether an operator has to."""
+    views = [one for one in host.views or () if one.tone in ("bad", "warn")]
+    found = [(one.alert.labels.get("run", ""), one.who) for one in views]
+    found += [(one.affected_run, YOU) for one in host.incidents if is_lost(one)]
+    if isinstance(exporter := host.current.exporter, ExporterState):
+        alerted = {run for run, _ in found}
+        faults = ((run, who) for run, who, _ in _faults(host, exporter))
+        found += [one for one in faults if one[0] not in alerted]
+    yours = {run for run, who in found if who == YOU}
+    return {run: run in yours for run, who in found if who != NOBODY}
 
 
 def is_lost(incident: IncidentRecord) -> bool:

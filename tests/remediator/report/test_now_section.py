@@ -117,6 +117,25 @@ def test_a_run_that_an_operator_has_halted_is_left_alone(
     assert todo == "- `demo`: it waits for you at a prompt."
 
 
+def test_of_many_runs_the_ones_that_need_you_open_the_report(
+    tmp_path: Path, journal: Journal
+) -> None:
+    runs = dict.fromkeys(("a", "b", "demo", "hung"), TRAINS)
+    runs["hung"] = replace(STANDS, stall_limit=300)
+    quiet: dict[str, Any] = {"remediation": "", "worker": ""}
+    nan = make_alert(alertname="TrainingNotFinite", severity="critical", **quiet)
+    assert journal.open_incidents() == ()
+    state = ExporterState({}, 2e10, 2e9, runs=runs)
+    trainer = WorkerKey("hung", "trainer")
+    situation = Situation(NOW, may_restart=[trainer], trainers=[trainer])
+    found = CurrentState(state, [nan], situation)
+    whole = report(tmp_path, found)
+    assert whole.startswith(
+        "# 4 runs: 2 are well, 1 is being healed or held, 1 needs you: demo.\n\n"
+        "In the last 24 h, there was no incident.\n\n**Who acts: You, now.**"
+    )
+
+
 def head(whole: str) -> str:
     """The report before its first night."""
     return whole.partition("\n# ")[0]
