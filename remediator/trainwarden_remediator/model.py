@@ -145,6 +145,7 @@ Reason = Literal[
     "has_finished",
     "stopped",
     "ended_with_run",
+    "last_step_made",
     "no_checkpoint",
     "recovery_mismatch",
     "several_trainers",
@@ -206,7 +207,7 @@ GIVEN_UP: frozenset[Reason] = frozenset(
 NEEDS_OPERATOR: frozenset[Reason] = frozenset(
     {
         *("no_checkpoint", "recovery_mismatch", "several_trainers", "processes_differ"),
-        *("config_differs", "largest_left_alone", "damaged_resume"),
+        *("config_differs", "largest_left_alone", "damaged_resume", "last_step_made"),
     }
 )
 """Reasons that notify the on-call; decisions continue once the operator has fixed the cause."""

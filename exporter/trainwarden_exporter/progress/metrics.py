@@ -10,6 +10,7 @@ from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.progress.silence import is_stall_known
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.stall_limits import (
+    has_all_steps,
     pause_limit,
     restart_limit,
     stall_limit,
@@ -58,6 +59,11 @@ EXPECTED_RESUME = _gauge(
 LOST = _counter(
     "steps_lost_at_resume_total",
     "Repeated steps that the newest proved checkpoint contained: the run resumed from another one.",
+)
+LAST_STEP_MADE = _gauge(
+    "last_step_made",
+    "1 once the run has made all of its known total steps: from then on only its stacks show that"
+    " it hangs, as an export or an upload shows no sign.",
 )
 FINISHED = _gauge("finished", "1 when the run has completed.")
 UNENDED = _gauge(
@@ -141,6 +147,7 @@ def _samples(spec: ProgressSpec, state: RunProgress, movement: Movement) -> Iter
         REPEATED: state.repeated,
         EXPECTED_RESUME: state.attempt.expected_origin,
         LOST: state.lost,
+        LAST_STEP_MADE: has_all_steps(state),
         FINISHED: state.finished,
     }
     yield from ((metric, (), value) for metric, value in known.items())

@@ -35,6 +35,17 @@ class StallLimits:
     phases: Mapping[Phase, float] = field(default_factory=dict)
 
 
+def has_all_steps(state: RunProgress) -> bool:
+    """Whether the run has made its last step, or goes on from a checkpoint of it.
+
+    What follows shows no sign: a last save, an evaluation, a merge, an upload.
+    """
+    total, step = state.total_steps, state.step
+    if total is None:
+        return False
+    return state.attempt.checkpoint_step == total if step is None else step >= total
+
+
 def stall_limit(state: RunProgress, limits: StallLimits) -> float | None:
     """Returns the seconds since the last sign of progress after which the run is stalled, or None.
 
@@ -117,8 +128,10 @@ def silence_limits(
 
     `announced` is whether the run reports the start of its evaluations. Where no usual time is
     known, of this attempt or an earlier one, only stacks show a stall: a run may show nothing but
-    its checkpoints, and the trials of a search may take hours.
+    its checkpoints, and the trials of a search may take hours. After its last step, too.
     """
+    if has_all_steps(state) and movement is not Movement.STUCK:
+        return SilenceLimits()
     unserved = stall_limit(state, limits)
     paceless = not state.timing.durations and state.timing.usual_silence is None
     if paceless and state.phase not in limits.phases and movement is not Movement.STUCK:

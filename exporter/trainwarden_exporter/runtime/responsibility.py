@@ -122,13 +122,8 @@ LINE_SECONDS = {"TrainingTroubleLine": 600.0, "TrainingErrorStorm": 120.0}
 seconds are those after the last line for which it may stay active."""
 
 
-def line_of_a_run_before(alert: str, since: str) -> str:
-    """Returns what is done about such an alert if the run has finished or `been started since`."""
-    return f"its run has {since}: the alert ends within {line_end(alert)}"
-
-
 def line_end(alert: str) -> str:
-    """Returns how soon such an alert ends, as text."""
+    """Returns how soon such an alert ends once its run has ended or started again, as text."""
     return f"{format_duration(round(LINE_SECONDS[alert]))} of the line"
 
 

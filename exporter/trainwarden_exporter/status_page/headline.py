@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trainwarden_exporter.processes.typed_commands import start_again
@@ -17,7 +17,6 @@ from trainwarden_exporter.runtime.responsibility import (
     YOU,
     as_sentence,
     before_alert,
-    line_of_a_run_before,
     nothing_yet,
     rank,
     stall_handling,
@@ -65,8 +64,7 @@ def summarize(
 ) -> Headline:
     """Returns the headline; `workers` is their number, for a page without a run."""
     seen = tuple(_handled(one, remediator) for one in problems)
-    finished = {run.name for run in runs if run.finished}
-    found = [*seen, *_alerts_without_problem(seen, remediator, finished)]
+    found = [*seen, *_alerts_without_problem(seen, remediator)]
     if not found:
         return _without_problem(runs, remediator, workers)
     needed = remediator.operator_needed if isinstance(remediator, RemediatorStatus) else ""
@@ -91,27 +89,20 @@ def _place(problem: Problem, remediator: RemediatorStatus | str | None) -> int:
 
 
 def _alerts_without_problem(
-    problems: Sequence[Problem],
-    remediator: RemediatorStatus | str | None,
-    finished: Collection[str],
+    problems: Sequence[Problem], remediator: RemediatorStatus | str | None
 ) -> Iterator[Problem]:
-    """Yields a problem for each alert and incident that no other problem explains.
-
-    `finished`: the runs that have finished.
-    """
+    """Yields a problem for each alert and incident that no other problem explains."""
     if not isinstance(remediator, RemediatorStatus):
         return
     shown = set()
     for alert in remediator.firing or ():
         if alert.tone in ("bad", "warn") and not _is_explained(alert, problems):
             summary = f": {alert.summary.rstrip('.')}" if alert.summary else ""
-            about, who, handling = _about(alert.run, alert.worker), alert.who_acts, alert.handling
+            about, who = _about(alert.run, alert.worker), alert.who_acts
             clause = f"{alert.alert} fires on {about}{summary}"
-            if alert.alert in LINE_SECONDS and alert.run in finished:
-                who, handling = NOBODY, line_of_a_run_before(alert.alert, "finished")
             if who == NOBODY:  # what its summary says is over
                 clause = f"{alert.alert} on {about} has not ended yet"
-            how = as_sentence(who, handling)
+            how = as_sentence(who, alert.handling)
             if (clause, how) in shown:  # as of each receiver that is not reached
                 continue
             shown.add((clause, how))
@@ -308,7 +299,7 @@ def _doing(runs: Sequence[RunView]) -> Iterator[str]:
 def _briefly(run: RunView) -> str:
     if run.stepless:
         return f"{run.name} {_verb(run)}"
-    return describe_run(run if run.quiet else replace(run, step_age=None))
+    return describe_run(run if run.quiet or run.ends else replace(run, step_age=None))
 
 
 def describe_run(run: RunView) -> str:
@@ -321,7 +312,7 @@ def describe_run(run: RunView) -> str:
     if run.step is not None:
         step = f"step {run.step:,.0f}{'' if run.total is None else f' of {run.total:,.0f}'}"
     if run.step_age is not None and not run.finished:
-        usual = None if run.down else run.usual_report
+        usual = None if run.down or run.ends else run.usual_report
         every = f", usually every {format_duration(usual)}" if usual else ""
         ago = format_duration(round(run.step_age))
         if run.quiet:
@@ -356,6 +347,8 @@ def _verb(run: RunView) -> str:
         return describe_finish(run.step, run.total)
     if run.down:  # its last phase stays known
         return "does not run"
+    if run.ends:
+        return "has made its last step"
     if run.stepless:
         return f"has shown no step for {format_duration(round(run.without_step))}"
     phase = run.phase.replace("_", " ")

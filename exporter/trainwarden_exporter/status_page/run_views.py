@@ -70,7 +70,7 @@ class CheckpointView:
     left: float | None = None
     """How many more checkpoints fit."""
     finished: bool = False
-    """Whether the run has finished and saves no more."""
+    """Whether the run has made its last step, or finished: no save is due."""
     others: str = ""
     """What the folders hold, if no checkpoint: the first names."""
     missing_folder: str = ""
@@ -258,6 +258,8 @@ class RunView:
     """How you have halted it, as a clause: the remediator leaves it alone."""
     resumes: float = 0
     resume_step: float | None = None
+    ends: bool = False
+    """Whether it has made its last step, and its stacks do not show that it hangs."""
     finished: bool = False
     failure: str = ""
     """How its announced trainer failed, which then does not run."""
@@ -309,7 +311,7 @@ class RunView:
     @property
     def stalled(self) -> bool:
         return (
-            not self.finished
+            not (self.finished or self.ends)
             and not self.down
             and self.silence is not None
             and self.stall_limit is not None
@@ -320,7 +322,7 @@ class RunView:
     def late(self) -> bool:
         """Whether the present step takes longer than usual, although no pause explains it."""
         usual = self.usual_report
-        if self.finished or self.down or self.step_age is None or not usual:
+        if self.finished or self.ends or self.down or self.step_age is None or not usual:
             return False
         return self.phase not in PAUSES and self._is_late(self.step_age) and not self.moves
 
@@ -341,7 +343,7 @@ class RunView:
     @property
     def quiet(self) -> bool:
         """Whether it makes no step for many usual ones, which is no problem yet."""
-        if self.finished or self.down or self.stalled or self.late or self.moves:
+        if self.finished or self.ends or self.down or self.stalled or self.late or self.moves:
             return False
         if self.step_age is None or not self.usual_report or self.phase in PAUSES:
             return False
@@ -390,5 +392,7 @@ class RunView:
             return f"failed: {self.failure}"
         if self.down:
             return "not running"
+        if self.ends:
+            return "last step made"
         doing = self.phase.replace("_", " ")
         return f"stalled, {doing}" if self.stalled and doing else doing or "not known"

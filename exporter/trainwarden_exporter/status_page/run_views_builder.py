@@ -68,6 +68,8 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
             halted=_halted(series, run),
             resumes=series.of("training_resumes_total", run) or 0,
             resume_step=series.of("training_resume_step", run),
+            ends=series.of("training_last_step_made", run) == 1
+            and series.word("stack_movement", run) != "stuck",
             # after its start, the exporter knows the end of a worker before that of its run
             finished=finished == 1 or bool(trainers.get(run) and ended.issuperset(trainers[run])),
             trainer_processes=series.of("run_trainer_processes", run),
@@ -141,7 +143,8 @@ def _checkpoint(series: Series, key: Labels) -> CheckpointView:
         trainer_gone=trainer_gone,
         incomplete_step=series.of("checkpoint_incomplete_step", *key),
         left=min(left, default=None),
-        finished=series.of("training_finished", key[0]) == 1,
+        finished=series.of("training_finished", key[0]) == 1
+        or series.of("training_last_step_made", key[0]) == 1,
         others=series.word("checkpoint_others_info", *key),
         missing_folder=series.word("checkpoint_missing_folder_info", *key),
         resume_problem=series.word("checkpoint_resume_problem_info", *key),

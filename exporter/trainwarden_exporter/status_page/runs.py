@@ -95,7 +95,11 @@ def _pace(run: RunView) -> dict[str, str]:
     if run.silence is not None and run.stall_limit is not None:
         last = "Last step" if run.step_age == run.silence else "Last sign of progress"
         tone = run.tone if run.stalled or run.late else "good"
-        limit = "" if run.stalled else f"counts as stalled after {duration(run.stall_limit)}"
+        limit = (
+            ""
+            if run.stalled or run.ends
+            else f"counts as stalled after {duration(run.stall_limit)}"
+        )
         facts[last] = toned(tone, ago(run.silence)) + quiet(limit)
     return facts
 

@@ -180,10 +180,16 @@ async def _current_work(request: web.Request) -> CurrentWork:
     alerts = await remediator.active_alerts.list()
     state = await _condition(request)
     work = await asyncio.to_thread(_read_work, remediator, state, alerts)
-    if isinstance(alerts, str) or all(one.name not in HALTS_SHOWN for one in alerts):
+    # The end of an announced run is known without the exporter.
+    known = {"", *(key.run for key in remediator.setup.announced.workers)}
+    if isinstance(alerts, str) or all(
+        one.name not in HALTS_SHOWN and one.run in known for one in alerts
+    ):
         return work
     exporter = await remediator.read_exporter_state()
-    return work if exporter is None else replace(work, halted=halted_runs(exporter))
+    if exporter is None:
+        return work
+    return replace(work, halted=halted_runs(exporter), finished=exporter.finished_runs)
 
 
 def _read_work(remediator: Remediator, state: RemediatorState, alerts: ActiveAlerts) -> CurrentWork:

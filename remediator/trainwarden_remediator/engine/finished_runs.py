@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import suppress
 
 from trainwarden_exporter.processes.left_behind import count_left_behind
@@ -16,6 +17,10 @@ RUNS_SECONDS = 30.0
 UNENDED_SECONDS = 300.0
 """Seconds after which a process of a finished run that has not ended is reported: a last save, or
 the flush of a tracker, may take minutes."""
+
+LAST_STEP_SECONDS = 1800.0
+"""Seconds after which a run that has made its last step and has not ended is reported: most exports
+take less, and only stacks could show that it hangs."""
 
 ENDING_SECONDS = 60.0
 """Seconds that the other commands of a finished run may need to end before they are named."""
@@ -36,6 +41,8 @@ class FinishedRuns:
         once, and not at each end of a run whose server is to go on."""
         self._unended: dict[str, float] = {}
         """Runs whose processes may live on, and since when."""
+        self._ends: dict[str, float] = {}
+        """Runs that have made their last step, and since when; infinite once reported."""
 
     async def run(self) -> None:
         while True:
@@ -45,6 +52,7 @@ class FinishedRuns:
                     exporter = await self._context.observer.observe()
                     await self._record_ends(exporter)
                     await self._record_unended(exporter)
+                    await self._record_ending(exporter)
             await self._context.clock.sleep(RUNS_SECONDS)
 
     async def _record_ends(self, exporter: ExporterState) -> None:
@@ -85,8 +93,25 @@ class FinishedRuns:
                 await self._record(name, run, unended=waits, stop=stop)
                 del self._unended[name]
 
+    async def _record_ending(self, exporter: ExporterState) -> None:
+        now = self._context.clock.monotonic()
+        ending = {
+            name: run
+            for name, run in exporter.runs.items()
+            if run.last_step_made and run.trainer_processes and not run.finished
+        }
+        self._ends = {name: self._ends.get(name, now) for name in ending}
+        for name, run in ending.items():
+            if run.ends and now - self._ends[name] >= LAST_STEP_SECONDS:
+                waits = run.waits or "it may export or upload"
+                await self._record(name, run, unended=waits, ends=True)
+                self._ends[name] = math.inf
+
     async def _record(self, name: str, run: RunState, **more: object) -> None:
-        """Records that a run has finished, or, with `unended`, that its processes live on."""
+        """Records that a run has finished, or, with `unended`, that its processes live on.
+
+        With `ends`, it has made its last step, and has not finished.
+        """
         facts = {"run": name, "step": run.step, "total": run.total_steps, **more}
         await asyncio.to_thread(self._context.journal.record_event, "run_finished", **facts)
 

@@ -39,10 +39,10 @@ from trainwarden_remediator.model import BLOCKED_SECONDS, NOT_FINITE, Decision, 
 from trainwarden_remediator.observation.active_alerts import Fetch
 from trainwarden_remediator.observation.model import ExporterState, RunState, WorkerState
 from trainwarden_remediator.observation.snapshot import Observer
+from trainwarden_remediator.policy.alert_end import OUTLASTS_RUN, alert_end
 from trainwarden_remediator.policy.alert_handling import CHECKPOINT_DAMAGED
 from trainwarden_remediator.policy.halts import halted_runs
 from trainwarden_remediator.policy.manual_restart import announced_key
-from trainwarden_remediator.policy.operator_end import OUTLASTS_RUN, operator_end
 from trainwarden_remediator.policy.situation import situation_of
 from trainwarden_remediator.runtime.clock import Clock, ConditionTimer
 
@@ -201,7 +201,7 @@ class UnhandledAlerts:
             if not destinations.isdisjoint(one.receivers):
                 continue
             # An operator has ended it: after a start of the stack, it may fire from before that.
-            if self._operator_end(one.alert):
+            if self._alert_end(one.alert):
                 continue
             await self._record(known.kind, known.alert, unowned.get(one.alert.fingerprint))
             known.recorded = True
@@ -281,17 +281,17 @@ class UnhandledAlerts:
             with suppress(ObservationError):
                 run = (await self._observer.observe()).runs.get(alert.run)
         if run is None or not run.finished:
-            end = self._operator_end(alert)
+            end = self._alert_end(alert)
             return {"detail": end} if end else {}
         lost = alert.name == NOT_FINITE and run.loss_finite_until is not None
         spoilt = {"finite_until": run.loss_finite_until} if lost else {}
         return {"detail": "its run has finished", **spoilt}
 
-    def _operator_end(self, alert: Alert) -> str:
-        """Returns what an operator has done that ends an alert, else ""."""
+    def _alert_end(self, alert: Alert) -> str:
+        """Returns what ends an alert, else ""."""
         situation = situation_of(self._setup, self._clock.now())
         key = WorkerKey(alert.run, alert.worker)
-        end = operator_end(alert.name, key, alert.starts_at, situation)
+        end = alert_end(alert.name, key, alert.starts_at, situation)
         return "" if end is None else end.what
 
     def _unowned(self) -> Mapping[str, Incident]:

@@ -38,6 +38,7 @@ _REASONS = {
     "attempts_exhausted": "no attempts left",
     "ladder_exhausted": "all rungs were tried",
     "restarts_without_progress": "restarts bring no progress",
+    "last_step_made": "it hangs after its last step",
     "no_checkpoint": "no complete checkpoint to resume from",
     "recovery_mismatch": "the recovery record does not match",
     "several_trainers": "none of several trainers is restarted alone",
@@ -109,7 +110,6 @@ _FIXED_TEXTS = {
     "alerts_stale": ("the watchdog alert stopped arriving: only the failsafe watches the memory"),
     "alerts_resumed": "the watchdog alert arrives again",
 }
-
 
 SERIOUS_REASONS = GIVEN_UP | NEEDS_OPERATOR
 LAST_COLUMN = 73
@@ -209,17 +209,17 @@ def _describe_finish(facts: dict[str, Any]) -> str:
     step, total = facts.get("step"), facts.get("total")
     at = "" if step is None else f" at step {step:,.0f}"
     of = "" if step is None or total is None else f" of {total:,.0f}"
-    finish = f"the run {describe_finish(step, total)}{at}{of}"
+    ended = "has made its last step" if facts.get("ends") else describe_finish(step, total)
+    finish = f"the run {ended}{at}{of}"
     if (until := facts.get("finite_until")) is not None:
         since = f"{finish}, but its loss is NaN or infinite, and was finite until step {until:,.0f}"
         finish = f"{since}: what it saved from then on is of no use"
     if others := facts.get("still_run"):
         runs, them = ("still runs", "it") if len(others) == 1 else ("still run", "them")
         finish = f"{finish}; {' and '.join(others)} {runs}: `{facts.get('stop')}` ends {them}"
-    if not (waits := facts.get("unended")):
-        return finish
-    ends = f"; `{stop}` ends it" if (stop := facts.get("stop")) else ""
-    return f"{finish}, and its process does not end: {waits}{ends}"
+    stop, waits = facts.get("stop"), facts.get("unended")
+    ends = f"; `{stop}` ends it" if stop else ""
+    return f"{finish}, and its process does not end: {waits}{ends}" if waits else finish
 
 
 def _describe_change(kind: str, facts: dict[str, Any], now: float) -> str:

@@ -63,6 +63,7 @@ STALL_ENDED_TITLE = "a run goes on, its stall has ended"
 """The title of `stalled` of such an end, if the remediator has not acted."""
 
 NOT_FINITE_TITLE = "a run has finished with a loss that is not finite"
+LAST_STEP_TITLE = "a run has made its last step and does not end"
 UNWATCHED_TITLE = "a command has ended, and its processes go on unwatched"
 """The title of `finished` of a command that has left processes behind."""
 
@@ -349,6 +350,8 @@ def _title(notification: Notification) -> str:
         return STALL_ENDED_TITLE
     if notification.event.facts.get("goes_on"):
         return UNWATCHED_TITLE
+    if notification.event.facts.get("ends"):
+        return LAST_STEP_TITLE
     if "finite_until" in notification.event.facts:
         return NOT_FINITE_TITLE
     if notification.notification_event == "held_by_alert":

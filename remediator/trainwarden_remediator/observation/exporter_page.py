@@ -251,6 +251,7 @@ def _run(page: _Page, run: str) -> RunState:
         stall_limit=training("stall_limit_seconds"),
         phase=page.active_label("training_phase", "phase", run=run),
         trainer_processes=page.maybe("run_trainer_processes", run=run),
+        last_step_made=bool(training("last_step_made")),
         finished=bool(training("finished")),
         unended=page.active_label("training_unended_info", "waits", run=run),
         resume_step=training("resume_step"),

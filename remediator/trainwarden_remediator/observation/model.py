@@ -87,6 +87,8 @@ class RunState:
     phase: str = ""
     trainer_processes: float | None = None
     """Number of processes of its trainer."""
+    last_step_made: bool = False
+    """Whether it has made its last step: what follows shows no sign of progress."""
     finished: bool = False
     unended: str = ""
     """What the processes of a finished run wait for, which have not ended; empty if unknown."""
@@ -175,6 +177,11 @@ class RunState:
         return self.proved_checkpoint
 
     @property
+    def ends(self) -> bool:
+        """Whether it has made its last step, and its stacks do not show that it hangs."""
+        return self.last_step_made and not self.stuck
+
+    @property
     def observed(self) -> bool:
         """Whether the exporter observes the run's steps."""
         return self.stall_limit is not None or self.progress_at is not None
@@ -243,6 +250,10 @@ class ExporterState:
     exporter that shows only the hash of all."""
     saves_unknown: str = ""
     """Why it is unknown for all runs whether a checkpoint is being written, or ""."""
+
+    @property
+    def finished_runs(self) -> frozenset[str]:
+        return frozenset(name for name, run in self.runs.items() if run.finished)
 
     def saves_unknown_of(self, run: str) -> str:
         """Returns why it is unknown whether a checkpoint of `run` is being written, or ""."""

@@ -32,10 +32,10 @@ from trainwarden_remediator.model import (
     is_unattended,
 )
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
+from trainwarden_remediator.policy.alert_end import OUTLASTS_RUN, alert_end
 from trainwarden_remediator.policy.halts import is_halted
 from trainwarden_remediator.policy.hold_text import held, holder, in_force
 from trainwarden_remediator.policy.line_alerts import line_handling
-from trainwarden_remediator.policy.operator_end import OUTLASTS_RUN, operator_end
 from trainwarden_remediator.policy.situation import Situation
 
 Tone = Literal["good", "warn", "bad", "quiet"]
@@ -212,7 +212,7 @@ def _view(
         who, handling = handling_of(incident, situation)
         reason = incident.last_decision.partition(" ")[2]
         return AlertView(alert, who, handling, reason, incident.id)
-    if end := operator_end(alert.name, key, alert.starts_at, situation):
+    if end := alert_end(alert.name, key, alert.starts_at, situation):
         return AlertView(alert, NOBODY, end.text)
     if not alert.remediation and quiet:
         return AlertView(alert, NOBODY, "for information")
@@ -253,13 +253,13 @@ def handling_of(
     `active`: whether its alert is; else no end of it is announced.
     """
     key = WorkerKey(incident.run, incident.worker)
-    if end := operator_end(incident.alert, key, incident.starts_at, situation):
+    if end := alert_end(incident.alert, key, incident.starts_at, situation):
         return NOBODY, end.text if active else end.what
     acts = incident.last_decision != "act hold"
     if found := _before_decisions(key, situation, incident.id, may_hold=acts):
         return found
     is_held, by = incident.last_decision.endswith(_HELD_BY_ALERT), incident.last_detail
-    if is_held and (end := operator_end(by, key, incident.starts_at, situation)):
+    if is_held and (end := alert_end(by, key, incident.starts_at, situation)):
         return REMEDIATOR, f"waits for the end of {by} ({end.text})"
     return _by_decision(incident, situation)
 

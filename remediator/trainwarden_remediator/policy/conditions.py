@@ -56,11 +56,13 @@ def is_overdue(server: ServerState) -> bool:
 def is_stalled(run: RunState, now: float, servers: Sequence[ServerState] = ()) -> bool:
     """Whether a run has made no progress for longer than a limit of it; False once it finished.
 
+    After its last step, only if its stacks show that it hangs.
+
     The restart limit is the lower one where its stacks prove that it hangs in a phase with a limit
     of its own, such as an evaluation. A change of state of one of its `servers` restarts the time:
     a trainer that waited for a server has its whole limit to continue once the server is back.
     """
-    if run.finished or run.progress_at is None or run.stall_limit is None:
+    if run.finished or run.ends or run.progress_at is None or run.stall_limit is None:
         return False
     changes = (server.since for server in servers if server.since is not None)
     limit = min(run.stall_limit, run.restart_limit or run.stall_limit)

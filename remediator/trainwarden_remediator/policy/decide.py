@@ -239,8 +239,9 @@ class _LadderDecision:
             return context.refuse("resolved") if over else context.wait("alert_lingers")
         if run is None or (missing := missing_progress(run)):
             return context.wait("observation_failed", detail=missing_progress(run))
-        # The run has made a step or has finished: no action is needed (harm 6).
-        if run.finished or (run.last_step_at or 0.0) > position.follow_up_since:
+        # The run has made a step, also its last one, or has finished: no action is needed (harm 6).
+        made = (run.last_step_at or 0.0) > position.follow_up_since
+        if run.finished or run.last_step_made or made:
             over = self.incident.resolved
             return context.refuse("progressing") if over else context.wait("alert_lingers")
         # The run waits for a server that has an alert of its own; restarting the trainer would heal

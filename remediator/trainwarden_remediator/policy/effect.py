@@ -244,7 +244,7 @@ class EffectCheck:
         run = exporter.runs.get(self.key.run)
         if run is None:
             return "the exporter does not show the run's progress"
-        if run.finished:
+        if run.finished or run.last_step_made:
             return ""
         if not self._has_made_step(run, exporter):
             return "it has not made a step yet"

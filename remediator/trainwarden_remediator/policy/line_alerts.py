@@ -10,9 +10,10 @@ from trainwarden_exporter.runtime.responsibility import (
     NOBODY,
     REMEDIATOR,
     YOU,
-    line_of_a_run_before,
+    line_end,
 )
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
+from trainwarden_remediator.policy.alert_end import alert_end
 from trainwarden_remediator.policy.situation import Situation
 
 
@@ -65,9 +66,9 @@ def _before_an_alert(alert: Alert, situation: Situation) -> tuple[str, str] | No
 
 def _of_a_run_before(alert: Alert, situation: Situation) -> tuple[str, str] | None:
     """Returns that nobody acts on the line of a run that has finished, or was started since."""
+    if end := alert_end(alert.name, _worker_of(alert), alert.starts_at, situation):
+        return NOBODY, end.text
     announced = situation.announced.get(_worker_of(alert))
-    if announced is not None and announced.announcement.state == "finished":
-        return NOBODY, line_of_a_run_before(alert.name, "finished")
     if announced is not None and announced.announcement.has_ended:
         return None
     if announced is not None:
@@ -81,5 +82,6 @@ def _of_a_run_before(alert: Alert, situation: Situation) -> tuple[str, str] | No
         started = max(healed, default=0.0)
     # A line that came later would keep the alert active.
     if alert.starts_at < started and situation.now - started < LINE_SECONDS[alert.name]:
-        return NOBODY, line_of_a_run_before(alert.name, "been started since")
+        soon = line_end(alert.name)
+        return NOBODY, f"its run has been started since: the alert ends within {soon}"
     return None

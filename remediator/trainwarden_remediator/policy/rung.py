@@ -201,6 +201,7 @@ def _decide_by_observation(
     # Again, because the run may show progress that renews the budget: the cooldown then counts.
     if blocker is None and (wait := too_soon(context, target, history)) is not None:
         return wait
+    blocker = blocker or _after_last_step(context, target, exporter)
     blocker = blocker or _several_trainers(context, target)
     blocker = blocker or find_blocker(context, target, exporter)
     if context.observes and (blocker is None or blocker.reason in NEEDS_OPERATOR):
@@ -218,6 +219,16 @@ def _decide_by_observation(
     decision = context.decide(Verdict.ACT, "restart", target, unknown)
     attempt = count_attempts(context, history, target) + 1
     return replace(decision, attempt=attempt, need=context.need(target))
+
+
+def _after_last_step(
+    context: DecisionContext, target: Target, exporter: ExporterState
+) -> Decision | None:
+    """A decision not to restart a run that hangs after its last step: it has none left to make."""
+    run = exporter.runs.get(target.run)
+    if context.condition is not Condition.NO_PROGRESS or run is None or not run.last_step_made:
+        return None
+    return context.refuse("last_step_made", target, run.waits)
 
 
 def _several_trainers(context: DecisionContext, target: Target) -> Decision | None:

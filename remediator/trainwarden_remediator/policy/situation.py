@@ -48,6 +48,8 @@ class Situation:
     """The commands of `trainwarden run`."""
     halted: Mapping[str, str] = field(default_factory=dict)
     """How operators have halted runs, by run: see `halted_runs`."""
+    finished: Collection[str] = ()
+    """The runs that have finished, as the exporter shows."""
     is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
     """Whether an operator stopped a worker, or without a worker the run, of `trainwarden run`."""
 
@@ -77,6 +79,13 @@ class Situation:
             without_checkpoints=run in self.without_checkpoints,
             calls=self.calls,
         )
+
+    def has_finished(self, run: str, worker: str) -> bool:
+        """Whether a run has finished, or an announced worker of it; else all its trainers."""
+        own = self.announced.get(WorkerKey(run, worker))
+        trainers = [self.announced.get(key) for key in self.trainers if key.run == run]
+        ends = {one and one.announcement.state for one in ([own] if own else trainers)}
+        return run in self.finished or ends == {"finished"}
 
     def is_started(self, run: str, worker: str, since: float, within: float) -> bool:
         """Whether an operator has started a worker since, at most `within` seconds ago.

@@ -34,6 +34,7 @@ _BLOCKING_REASONS = {
     "suspended": "An operator had stopped a process of it",
     "at_work": "Its inference server was at work on a request",
     "held_by_alert": "Another alert blocked restarts",
+    "last_step_made": "The run hung after its last step",
     "no_checkpoint": "There was no complete checkpoint to resume from",
     "recovery_mismatch": "The recovery record did not match the checkpoint",
     "damaged_resume": "The newest checkpoint could not be loaded",

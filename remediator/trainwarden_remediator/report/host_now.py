@@ -52,6 +52,7 @@ def host_now(current: CurrentState, incidents: Sequence[IncidentRecord], now: fl
         actions=_past_actions(incidents),
         announced=current.announced.workers,
         halted={} if isinstance(exporter, str) else halted_runs(exporter),
+        finished=() if isinstance(exporter, str) else exporter.finished_runs,
     )
     opened = [alert.incident for one in incidents for alert in one.alerts if alert.closed is None]
     count = len({one.outage for one in opened})
@@ -127,7 +128,7 @@ def is_lost(incident: IncidentRecord) -> bool:
 
 
 def has_stalled(run: RunState, now: float) -> bool:
-    if run.finished or run.last_step_at is None or run.trainer_processes == 0:
+    if run.finished or run.ends or run.last_step_at is None or run.trainer_processes == 0:
         return False
     progress_at = max(run.last_step_at or 0.0, run.progress_at or 0.0)
     return run.stall_limit is not None and now - progress_at > run.stall_limit
@@ -135,7 +136,7 @@ def has_stalled(run: RunState, now: float) -> bool:
 
 def stands_still(run: RunState, now: float) -> bool:
     """Whether a run makes no step for longer than usual, or than its limit."""
-    if run.finished or run.last_step_at is None or run.trainer_processes == 0:
+    if run.finished or run.ends or run.last_step_at is None or run.trainer_processes == 0:
         return False
     if has_stalled(run, now):
         return True

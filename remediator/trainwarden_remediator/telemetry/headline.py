@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainwarden_exporter.frameworks.error_lines import MAX_SHOWN, shown_error
@@ -65,6 +65,8 @@ class CurrentWork:
     setup: Setup | None = None
     halted: Mapping[str, str] = field(default_factory=dict)
     """How operators have halted runs, by run."""
+    finished: Collection[str] = ()
+    """The runs that have finished, as the exporter shows."""
     faults: Mapping[WorkerKey, FaultFacts] = field(default_factory=dict)
     """What the evidence shows of the workers whose alerts have not resolved."""
 
@@ -110,6 +112,7 @@ class CurrentWork:
             holds=state.holds,
             actions=self.actions,
             halted=self.halted,
+            finished=self.finished,
             given_up=() if journal is None else journal.given_up,
             given_up_before=() if journal is None else journal.given_up_before,
         )

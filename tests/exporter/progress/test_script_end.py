@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -29,12 +29,14 @@ class Night:
 
     end: ScriptEnd | None = None
     now: float = NOW
+    spec: ProgressSpec = SPEC
+    total: int | None = None
     tracker: ProgressTracker = field(init=False)
 
     def __post_init__(self) -> None:
-        self.tracker = ProgressTracker([SPEC], now=lambda: self.now, elapsed=lambda: self.now)
+        self.tracker = ProgressTracker([self.spec], now=lambda: self.now, elapsed=lambda: self.now)
         self.collector = ProgressCollector(
-            [SPEC], self.tracker, script_end=lambda _run, _silence: self.end
+            [self.spec], self.tracker, script_end=lambda _run, _silence: self.end
         )
         self.train(1, 10)
 
@@ -45,7 +47,8 @@ class Night:
     def train(self, first: int, last: int) -> None:
         for step in range(first, last + 1):
             self.now += 5
-            self.line("step", step=str(step))
+            total = {} if self.total is None else {"total": str(self.total)}
+            self.line("step", step=str(step), **total)
 
     def shown(self) -> dict[str, float]:
         self.now += 60
@@ -55,6 +58,25 @@ class Night:
             for one in samples
             for labels in [list(one.labels.values())[1:]]
         }
+
+
+@pytest.mark.parametrize(
+    ("total", "made"), [(12, [0, 0, 1]), (None, [0, 0, 0])], ids=["of 12", "of an unknown number"]
+)
+def test_a_run_has_made_its_last_step_once_it_has_made_all_of_them(
+    total: int | None, made: list[float]
+) -> None:
+    """It has not finished: it may save, merge and upload for long."""
+    patterns = replace(PATTERNS[0], total_of="line"), PATTERNS[1]
+    spec = replace(SPEC, lines={("trainer", one.name): one for one in patterns})
+    night = Night(spec=spec, total=total)
+    seen = [night.shown()]
+    night.train(11, 11)
+    seen.append(night.shown())
+    night.train(12, 12)
+    seen.append(night.shown())
+    assert [one["last_step_made"] for one in seen] == made
+    assert [one["finished"] for one in seen] == [0, 0, 0]
 
 
 def test_a_run_whose_script_is_over_has_finished_at_its_last_step() -> None:

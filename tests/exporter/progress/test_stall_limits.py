@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,9 @@ from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.progress.config import ProgressConfig
 from trainwarden_exporter.progress.stall_limits import (
+    SilenceLimits,
     StallLimits,
+    has_all_steps,
     pause_limit,
     restart_limit,
     silence_limits,
@@ -362,3 +365,36 @@ def test_steps_that_nobody_saw_shorten_nothing_where_no_start_is_known() -> None
 def test_a_phase_that_began_before_anybody_looked_has_its_limit_from_the_first_look() -> None:
     assert stall_limit(replace(UNSEEN, phase=Phase.SAVING), LIMITS) == 2300
     assert stall_limit(replace(TRAINING, phase=Phase.SAVING), LIMITS) == 1800
+
+
+@pytest.mark.parametrize(
+    ("changes", "made"),
+    [
+        ({"line_total": 60}, True),
+        ({"line_total": 61}, False),
+        ({}, False),
+        ({"line_total": 60, "epochs_seen": True}, False),
+        ({"line_total": 50}, False),
+        ({"total": 60}, True),
+        ({"bar_total": 60}, True),
+        ({"steps": (), "total": 60}, False),
+        ({"steps": (), "total": 60, "attempt": Attempt(announced_step=60)}, True),
+        ({"steps": (), "total": 60, "attempt": Attempt(checkpoint_step=60)}, True),
+        ({"steps": (), "total": 60, "attempt": Attempt(checkpoint_step=40)}, False),
+        ({"steps": (), "total": 60, "attempt": Attempt(checkpoint_step=600)}, False),
+    ],
+)
+def test_the_last_step_is_that_of_the_known_total(changes: dict[str, Any], *, made: bool) -> None:
+    """A name of a checkpoint above the total counts something else, such as samples."""
+    state = replace(TRAINING, **{"steps": (StepMark(60, 1000),), **changes})
+    assert has_all_steps(state) is made
+
+
+def test_after_the_last_step_only_the_stacks_show_that_a_silence_was_a_stall() -> None:
+    state = replace(TRAINING, steps=(StepMark(60, 1000),), total=60)
+
+    def limits(movement: Movement) -> SilenceLimits:
+        return silence_limits(state, LIMITS, announced=False, movement=movement)
+
+    assert limits(Movement.UNKNOWN) == limits(Movement.MOVING) == SilenceLimits()
+    assert limits(Movement.STUCK).alone == 150

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -16,12 +17,12 @@ from trainwarden_exporter.runtime.responsibility import (
     STALLED,
     YOU,
 )
-from trainwarden_exporter.status_page.headline import Headline, summarize
+from trainwarden_exporter.status_page.headline import Headline, describe_run, summarize
 from trainwarden_exporter.status_page.page import PageData, status_json
 from trainwarden_exporter.status_page.problems import run_problems
 from trainwarden_exporter.status_page.remediator import first_steps, with_standstills
 from trainwarden_exporter.status_page.remediator_client import FiringAlert, RemediatorStatus
-from trainwarden_exporter.status_page.run_views import RunView
+from trainwarden_exporter.status_page.run_views import CheckpointView, RunView
 from trainwarden_exporter.status_page.series import Tone
 
 HUNG = RunView(
@@ -128,3 +129,14 @@ def test_of_equal_problems_the_first_is_that_of_the_remediators_page() -> None:
     problems = [problem for run in runs for problem in run_problems(run)]
     assert [one.run for one in summarize(problems, runs, status(*alerts)).problems] == ["b", "a"]
     assert [one.run for one in first_steps(status(*alerts))] == ["b", "a"]
+
+
+def test_a_run_that_has_made_its_last_step_does_not_stand_still() -> None:
+    """It merges or uploads; its age since the last save is nobody's trouble, either."""
+    saved = CheckpointView("default", step=60, age=1500, interval=60, finished=True)
+    ends = replace(HUNG, step=60, total=60, silence=1900, ends=True, checkpoints=(saved,))
+    assert list(run_problems(ends)) == []
+    assert ends.state == "last step made"
+    done = "hang has made its last step, step 60 of 60 (25 min ago), last complete save 25 min ago"
+    assert describe_run(ends) == done
+    assert done in summarize((), (ends,), None).sentence

@@ -18,7 +18,11 @@ from tests.waiting import DEADLINE_SECONDS
 from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_exporter.processes.procfs import read_process
 from trainwarden_remediator.engine.context import EngineContext
-from trainwarden_remediator.engine.finished_runs import RUNS_SECONDS, UNENDED_SECONDS
+from trainwarden_remediator.engine.finished_runs import (
+    LAST_STEP_SECONDS,
+    RUNS_SECONDS,
+    UNENDED_SECONDS,
+)
 from trainwarden_remediator.engine.maintenance import PRUNE_SECONDS, Maintenance
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.event_text import describe
@@ -359,3 +363,54 @@ def test_the_command_that_ends_it_is_named_only_where_it_works(journal: Journal)
 
 def _finished(journal: Journal) -> list[str]:
     return sorted(one.run for one in journal.newest_events(100) if one.kind == "run_finished")
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "its process does not end: it may export or upload"),
+        ({"waits": "process 7 waits for 10.0.0.1:443"}, "process 7 waits for 10.0.0.1:443"),
+        ({"stuck": True}, ""),
+        ({"finished": True}, ""),
+        ({"trainer_processes": 0}, ""),
+        ({"last_step_made": False}, ""),
+    ],
+    ids=["exports", "uploads", "hangs", "has finished", "is dead", "makes steps"],
+)
+async def test_a_run_that_does_not_end_after_its_last_step_is_named_once_and_rings_nobody(
+    tmp_path: Path, journal: Journal, clock: FakeClock, changes: dict[str, Any], text: str
+) -> None:
+    receiver = {"name": "ops", "kind": "json", "url": "http://127.0.0.1:1/"}
+    known = {"trainer_processes": 1, "last_step_made": True, "step": 60, "total_steps": 60}
+    observer = FakeObserver(runs={"demo": RunState(**{**known, **changes})})
+    maintenance = Maintenance(
+        EngineContext(
+            setup=make_setup(tmp_path, notify={"receivers": [receiver]}),
+            journal=journal,
+            observer=observer,
+            clock=clock,
+            tracker=BlindKin(),
+            thread_factory=InlineThread,
+        )
+    )
+    running = asyncio.create_task(maintenance.run())
+    await clock.settle()
+    for _ in range(round(LAST_STEP_SECONDS / RUNS_SECONDS) - 1):
+        await clock.advance(RUNS_SECONDS)
+    assert not _finished(journal)
+    async with asyncio.timeout(DEADLINE_SECONDS):  # it is recorded by a thread
+        while text and not _finished(journal):
+            await clock.advance(RUNS_SECONDS)
+    for _ in range(2 * round(LAST_STEP_SECONDS / RUNS_SECONDS)):
+        await clock.advance(RUNS_SECONDS)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    found = [one for one in journal.newest_events(100) if one.kind == "run_finished"]
+    assert len(found) == bool(text)
+    for one in found:
+        assert describe(one).startswith("the run has made its last step at step 60 of 60, and ")
+        assert describe(one).endswith(text)
+        call = Notification(1, "ops", "finished", one)
+        message = build_message([call], instance="b", mode="act")
+        assert (message.calls, message.urgent) == (False, False)
+        assert message.title == "a run has made its last step and does not end"

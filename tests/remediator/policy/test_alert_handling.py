@@ -24,6 +24,51 @@ RECEIVER = {"name": "phone", "kind": "ntfy", "url": "https://ntfy.sh/a"}
 NO_PLAYBOOK = "the remediator takes no action on it"
 
 
+FINISHED: list[dict[str, Any]] = [
+    {"finished": {"demo"}},
+    {"announced": announced(state="finished"), "trainers": (TRAINER,)},
+]
+
+
+@pytest.mark.parametrize("situation", FINISHED, ids=["as the exporter shows", "as announced"])
+@pytest.mark.parametrize(
+    ("name", "worker", "who", "handling"),
+    [
+        ("TrainingWorkerRestartLoop", "trainer", NOBODY, "seven minutes"),
+        ("TrainingWorkerMemoryOverLimit", "trainer", NOBODY, ""),
+        ("TrainingStepStalled", "", NOBODY, "half a minute"),
+        ("TrainingCheckpointOverdue", "", NOBODY, ""),
+        ("TrainingWaitingForRollouts", "", NOBODY, ""),
+        ("TrainingInferenceDown", "server", NOBODY, ""),
+        ("TrainingTroubleLine", "", NOBODY, "10 min of the line"),
+        ("TrainingNotFinite", "", YOU, NO_PLAYBOOK),
+        ("TrainingCheckpointDamaged", "", YOU, NO_PLAYBOOK),
+        ("TrainingGpuFault", "", YOU, NO_PLAYBOOK),
+        ("TrainingDiskFilling", "", YOU, NO_PLAYBOOK),
+    ],
+)
+def test_an_alert_that_ends_with_its_run_is_for_nobody_once_the_run_has_finished(
+    situation: dict[str, Any], name: str, worker: str, who: str, handling: str
+) -> None:
+    """Its step, such as `start it yourself`, would start a finished training again."""
+    alert = make_alert(alertname=name, worker=worker, severity="critical", remediation="")
+    known = Situation(alert.starts_at + 60, **situation)
+    (view,) = build_alert_views((alert,), (), 0, known) or ()
+    within = f": the alert ends within {handling}" if handling else ""
+    over = f"its run has finished{within}" if who == NOBODY else handling
+    assert (view.who, view.handling) == (who, over)
+    other = make_alert(alertname=name, worker=worker, run="second", remediation="")
+    assert "has finished" not in (build_alert_views((other,), (), 0, known) or ())[0].handling
+
+
+def test_a_finished_worker_is_no_end_of_the_others() -> None:
+    done = announced(worker="rollout-0", state="finished")
+    known = Situation(0, announced={**announced(), **done}, trainers=(TRAINER,))
+    found = [known.has_finished("demo", worker) for worker in ("rollout-0", "trainer", "", "odd")]
+    assert found == [True, False, False, False]
+    assert not known.has_finished("", "")
+
+
 @pytest.mark.parametrize(
     ("name", "soon"),
     [

@@ -91,6 +91,8 @@ def test_what_the_decision_rests_on_is_read_off_the_exporter() -> None:
         'trainwarden_checkpoint_incomplete_step{run="demo",checkpoint="model"} 40\n'
         'trainwarden_checkpoint_incomplete_info{run="demo",checkpoint="model",name="c-40"} 1\n'
         'trainwarden_training_unended_info{run="demo",waits="it waits"} 1\n'
+        'trainwarden_training_last_step_made{run="demo"} 1\n'
     )
     run = parse_exporter_page(page.encode()).runs["demo"]
     assert (run.incomplete_step, run.incomplete, run.unended) == (40, "c-40", "it waits")
+    assert run.last_step_made

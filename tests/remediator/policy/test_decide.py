@@ -686,6 +686,14 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
         ("condition_cleared", Verdict.WAIT, STALLED, {"snapshot": standing(**EVALUATING | one)})
         for one in ({"restart_limit": 3600}, {"restart_limit": None})
     ),
+    # After its last step silence is no stall, and a proved hang is left to an operator.
+    ("condition_cleared", Verdict.WAIT, STALLED, {"snapshot": standing(last_step_made=True)}),
+    (
+        "last_step_made",
+        Verdict.REFUSE,
+        STALLED,
+        {"snapshot": standing(last_step_made=True, stuck=True)},
+    ),
     ("no_checkpoint", Verdict.REFUSE, STALLED, {"snapshot": standing(checkpoints=0)}),
     (
         "recovery_mismatch",

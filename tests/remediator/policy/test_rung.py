@@ -151,6 +151,11 @@ def test_a_sign_of_progress_restarts_the_timer(scene: Scene) -> None:
     assert scene.decide().reason == "awaiting_progress"
 
 
+def test_a_run_that_has_made_its_last_step_owes_no_other_one(scene: Scene) -> None:
+    scene.run = replace(STANDING, last_step_made=True)
+    assert scene.decide().reason == "progressing"
+
+
 def test_the_file_may_say_how_long_it_may_take(tmp_path: Path) -> None:
     for after, reason in (("389s", "restart"), ("390s", "awaiting_progress")):
         rungs = [

@@ -84,6 +84,7 @@ def test_where_its_start_is_not_shown_the_restart_itself_counts() -> None:
         (replace(RESUMED, last_step_at=NOW), "it has not made a step yet"),
         (replace(RESUMED, last_step_at=None), "it has not made a step yet"),
         (RunState(finished=True), ""),
+        (RunState(last_step_made=True), ""),
         (None, "the exporter does not show the run's progress"),
     ],
 )

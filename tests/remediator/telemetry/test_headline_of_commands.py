@@ -324,6 +324,11 @@ async def test_the_line_of_a_run_that_has_finished_is_for_nobody(box: Box) -> No
     box.known = {}
     async with staged(box) as stage:
         fire(box, LINE, LATER)
+        finished = "".join(
+            f'trainwarden_training_{name}{{run="demo"}} {value}\n'
+            for name, value in (("step", 5), ("finished", 1))
+        )
+        box.stale_page = box.page() + finished
         shown = await stage.status_of(training_finished={RUN: 1})
     assert shown["headline"] == "TrainingTroubleLine on demo has not ended yet."
     over = "Its run has finished: the alert ends within 10 min of the line."

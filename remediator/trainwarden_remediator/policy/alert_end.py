@@ -1,4 +1,4 @@
-"""What an operator has done that ends an alert, and how soon it ends. Pure."""
+"""What ends an alert: the end of its run, or what an operator has done. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import LINE_SECONDS, STALL, line_end
 from trainwarden_remediator.journal.event_text import describe_reason
-from trainwarden_remediator.model import GAVE_UP, RESTART_LOOP, WORKER_GONE
+from trainwarden_remediator.model import GAVE_UP, NOT_FINITE, RESTART_LOOP, WORKER_GONE
 from trainwarden_remediator.policy.situation import Situation
 
 _END_WITH_RUN = {
@@ -17,9 +17,11 @@ _END_WITH_RUN = {
 }
 """Alerts that end with their run, how soon, and for how long that is believed, in seconds."""
 _LOOP_ENDS = ("seven minutes", 450.0)
-"""The same of a restart loop after a start by an operator: its alert is kept for five minutes."""
+"""The same of a restart loop after a start by an operator, or the end of its run: its alert is kept
+for five minutes."""
 
-_OWN_ENDS = {"finished": "its run has finished", "failed": "it had failed, and was dismissed"}
+FINISHED = "its run has finished"
+_OWN_ENDS = {"finished": FINISHED, "failed": "it had failed, and was dismissed"}
 
 OUTLASTS_RUN = (
     *("TrainingGpu", "TrainingDisk"),
@@ -30,8 +32,8 @@ checkpoint, and lifts no hold."""
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorEnd:
-    """What an operator has done that ends an alert; `within`: how soon it ends, or ""."""
+class AlertEnd:
+    """What ends an alert; `within`: how soon it ends, or ""."""
 
     what: str
     within: str = ""
@@ -42,22 +44,27 @@ class OperatorEnd:
         return f"{self.what}: the alert ends within {self.within}" if self.within else self.what
 
 
-def operator_end(
-    alert: str, key: WorkerKey, since: float, situation: Situation
-) -> OperatorEnd | None:
-    """Returns what an operator has done that ends an alert that began at `since`, else None."""
+def alert_end(alert: str, key: WorkerKey, since: float, situation: Situation) -> AlertEnd | None:
+    """Returns what ends an alert that began at `since`, else None.
+
+    What is wrong with the result of a run that has finished does not end with it.
+    """
     soon, believed = _END_WITH_RUN.get(alert, ("", 0.0))
+    outlasts = alert.startswith((*OUTLASTS_RUN, NOT_FINITE))
+    if situation.has_finished(*key) and not outlasts:
+        kept = line_end(alert) if alert in LINE_SECONDS else soon
+        return AlertEnd(FINISHED, _LOOP_ENDS[0] if alert == RESTART_LOOP else kept)
     if situation.is_stopped(*key) and not alert.startswith(OUTLASTS_RUN):
         if alert in LINE_SECONDS:
-            return OperatorEnd("its run has been stopped", line_end(alert))
+            return AlertEnd("its run has been stopped", line_end(alert))
         stopped = describe_reason(situation.stop_reason(*key))
         own = _own_end(key, situation)
-        return OperatorEnd(own or "it was stopped", soon) if soon else OperatorEnd(own or stopped)
+        return AlertEnd(own or "it was stopped", soon) if soon else AlertEnd(own or stopped)
     if soon and situation.is_started(*key, since, believed):
-        return OperatorEnd("it was started again", soon)
+        return AlertEnd("it was started again", soon)
     soon, believed = _LOOP_ENDS
     if alert == RESTART_LOOP and situation.is_out_of_loop(*key, since, believed):
-        return OperatorEnd("it was started again", soon)
+        return AlertEnd("it was started again", soon)
     return None
 
 
