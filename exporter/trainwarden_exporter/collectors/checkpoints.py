@@ -103,6 +103,10 @@ PROVED_TIME = _gauge(
     "checkpoint_proved_timestamp_seconds",
     "Time at which the newest proved checkpoint was completed.",
 )
+UNPROVED_STEP = _gauge(
+    "checkpoint_unproved_step",
+    "Step of the oldest complete checkpoint, after the newest proved one, whose content is not read yet.",
+)
 PROVED_INFO = _gauge(
     "checkpoint_proved_info", "1 for the newest proved checkpoint; the label has its path.", "path"
 )
@@ -314,6 +318,9 @@ def _proof_samples(spec: CheckpointSpec, proofs: ProofSnapshot) -> Iterator[Samp
             yield DAMAGED_INFO, (*spec.labels, one.path), 1
     if (newest := proofs.newest_proved) is not None:
         yield PROVED_STEP, spec.labels, newest.step
+        newer = proofs.checkpoints[: proofs.checkpoints.index(newest)]
+        unread = [one.step for one in newer if one.state == "unproved" and one.step is not None]
+        yield UNPROVED_STEP, spec.labels, min(unread, default=None)
         yield PROVED_TIME, spec.labels, newest.step_dir.completed_at
         if newest.path.isprintable():  # a label is UTF-8, and another path would be a wrong one
             yield PROVED_INFO, (*spec.labels, newest.path), 1

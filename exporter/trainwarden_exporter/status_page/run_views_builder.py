@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from trainwarden_exporter.logs.counters import ErrorLine, UnreadStep
@@ -160,11 +161,17 @@ def _finite_until(series: Series, run: str) -> float | None:
 
 
 def _sound_checkpoint(series: Series, run: str) -> str:
-    """Returns the path of a newest proved checkpoint that is from before a loss of NaN, or ""."""
+    """Returns the path of a newest proved checkpoint that is from before a loss of NaN, or "".
+
+    Also "" as long as a newer one from before it is not read yet.
+    """
     if (until := _finite_until(series, run)) is None:
         return ""
     proved = series.all("checkpoint_proved_step").items()
-    kinds = [key for key, step in proved if key[0] == run and step <= until]
+    unread = series.all("checkpoint_unproved_step")
+    kinds = [
+        key for key, step in proved if key[0] == run and step <= until < unread.get(key, math.inf)
+    ]
     return next((series.word("checkpoint_proved_info", *key) for key in kinds), "")
 
 

@@ -270,6 +270,7 @@ def _run(page: _Page, run: str) -> RunState:
         incomplete_step=max(checkpoints("incomplete_step"), default=None),
         incomplete=page.active_label("checkpoint_incomplete_info", "name", run=run),
         proved_step=max(checkpoints("proved_step"), default=None),
+        unproved_step=min(checkpoints("unproved_step"), default=None),
         proved_checkpoint=_proved_checkpoint(page, run),
         damaged_checkpoints=frozenset(
             labels.get("path", "") for labels, _ in page.all("checkpoint_damaged_info", run=run)

@@ -356,6 +356,23 @@ def test_a_resume_is_sound_from_the_proved_checkpoints(
     assert list(collector.resume_points()) == [("demo", [(10, NOW - 90)])]
 
 
+@pytest.mark.parametrize("unread", [(20, 30), ()])
+def test_the_oldest_one_after_the_newest_proved_that_is_not_read_yet_is_named(
+    tmp_path: Path,
+    closing: Closing,
+    wait_until: Callable[[Callable[[], bool]], None],
+    unread: tuple[int, ...],
+) -> None:
+    """As of a run that saves faster than its checkpoints can be read."""
+    save(tmp_path, 10, NOW - 90)
+    for step in unread:
+        save(tmp_path, step, NOW - 6 + step / 10)
+    collector = closing(CheckpointsCollector([run(tmp_path)], now=lambda: NOW))
+    wait_until(lambda: of(samples(collector)).get("proved") == 1)
+    found = of(samples(collector))
+    assert (found["proved_step"], found.get("unproved_step")) == (10, min(unread, default=None))
+
+
 def test_the_missing_file_of_a_recovery_record_is_named(tmp_path: Path, closing: Closing) -> None:
     (tmp_path / "info").mkdir()
     (tmp_path / "info/step.json").write_text("step 1868")

@@ -339,9 +339,18 @@ def test_a_run_that_has_finished_with_a_loss_that_is_not_finite_needs_you() -> N
     assert not list(run_problems(replace(run, finite_until=None)))
 
 
-@pytest.mark.parametrize(("until", "path"), [(1400, ""), (1500, "/out/60.pt"), (None, "")])
+@pytest.mark.parametrize(
+    ("until", "unread", "path"),
+    [
+        (1400, None, ""),
+        (1500, None, "/out/60.pt"),
+        (1509, 1510, "/out/60.pt"),
+        (1510, 1510, ""),  # the newer one may be sound
+        (None, None, ""),
+    ],
+)
 def test_the_checkpoint_to_resume_from_is_the_proved_one_of_before_the_nan(
-    until: int | None, path: str
+    until: int | None, unread: int | None, path: str
 ) -> None:
     series: dict[str, dict[tuple[str, ...], float]] = {
         "checkpoint_proved_step": {("grpo", "a"): 1500},
@@ -349,6 +358,8 @@ def test_the_checkpoint_to_resume_from_is_the_proved_one_of_before_the_nan(
     }
     if until is not None:
         series["log_value_finite_until_step"] = {("grpo", "trainer", "train_loss"): until}
+    if unread is not None:
+        series["checkpoint_unproved_step"] = {("grpo", "a"): unread}
     shown = outcome({**SERIES, **series})
     run = next(one for one in build_run_views([shown], now=NOW) if one.name == "grpo")
     assert run.sound_checkpoint == path

@@ -78,7 +78,7 @@ def in_progress(result: ScanResult) -> int | None:
         (("model.bin", "rank-0"), 3, False),  # of another kind
     ],
 )
-def test_a_checkpoint_that_lacks_what_all_others_wrote_last_was_cut_short(
+def test_an_entry_without_what_all_others_wrote_last_was_cut_short(
     filesystem: MemoryDisk, written: tuple[str, ...], others: int, *, cut: bool
 ) -> None:
     for step in range(10, 10 * others + 10, 10):

@@ -226,6 +226,9 @@ def test_sees_until_which_step_a_value_was_finite() -> None:
 def test_the_newest_proved_checkpoint_has_a_path() -> None:
     seen = see(CHECKPOINTS, PROVED).runs["demo"]
     assert (seen.proved_checkpoint, seen.proved_step) == ("/srv/run/1870", 1870)
+    assert seen.unproved_step is None
+    unread = 'trainwarden_checkpoint_unproved_step{run="demo",checkpoint="default"} 1880\n'
+    assert see(CHECKPOINTS, PROVED, unread).runs["demo"].unproved_step == 1880
     damaged = (
         'trainwarden_checkpoint_damaged_info{run="demo",checkpoint="default",path="/srv/9"} 1\n'
     )

@@ -224,8 +224,15 @@ def test_what_to_do_about_a_nan_has_the_last_step_with_a_finite_loss(tmp_path: P
         alertname="TrainingNotFinite", severity="critical", worker="", remediation=""
     )
     run = replace(TRAINS, finite_until={("trainer", "loss"): 39.0}, proved_checkpoint="/out/30.pt")
-    for proved, is_named in ((30.0, True), (40.0, False), (None, False)):
-        state = CurrentState(exporter(replace(run, proved_step=proved)), [alert])
+    for proved, unread, is_named in (
+        (30.0, None, True),
+        (30.0, 40.0, True),
+        (20.0, 30.0, False),  # the newer one may be sound
+        (40.0, None, False),
+        (None, None, False),
+    ):
+        known = replace(run, proved_step=proved, unproved_step=unread)
+        state = CurrentState(exporter(known), [alert])
         todo = report(tmp_path, state).partition("## What to do")[2]
         assert "a checkpoint no later than step 39, not from the newest" in todo
         assert ("That is `/out/30.pt`." in todo) is is_named
