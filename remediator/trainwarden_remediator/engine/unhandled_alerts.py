@@ -198,10 +198,10 @@ class UnhandledAlerts:
             # An alert with a playbook has events of its own, unless nobody acts on it.
             if one.alert.remediation and one.alert.fingerprint not in unowned:
                 continue
-            if not destinations.isdisjoint(one.receivers):
+            # What an operator has ended may fire from before that, after a start of the stack.
+            if not destinations.isdisjoint(one.receivers) or self._alert_end(one.alert):
                 continue
-            # An operator has ended it: after a start of the stack, it may fire from before that.
-            if self._alert_end(one.alert):
+            if known.kind == "stalled" and not await self._is_new(known):
                 continue
             await self._record(known.kind, known.alert, unowned.get(one.alert.fingerprint))
             known.recorded = True
@@ -217,6 +217,16 @@ class UnhandledAlerts:
         situation = situation_of(self._setup, self._clock.now())
         who, handling = situation.stall_handling(alert.run)
         return handling if alert.name == STALL and who == REMEDIATOR else ""
+
+    async def _is_new(self, stall: _Tracked) -> bool:
+        """Whether the exporter shows that an earlier remediator has not recorded it already."""
+        with suppress(ObservationError):
+            run = (await self._observer.observe()).runs.get(stall.alert.run)
+            before = await asyncio.to_thread(self._journal.last_stall, stall.alert.fingerprint)
+            if run and before and (run.progress_at or math.inf) <= before.starts_at:
+                stall.alert, stall.recorded = before, True
+            return not stall.recorded
+        return False
 
     async def _stall_facts(self, alert: Alert) -> Mapping[str, str]:
         """Returns what is done about a stall, or how an operator has halted the run."""

@@ -262,6 +262,7 @@ def _run(page: _Page, run: str) -> RunState:
         stuck=movement == "stuck",
         moving=movement == "moving",
         awake=movement == "unknown" and _is_awake(page, run),
+        undecided=movement == "undecided",
         waits=page.active_label("stack_chain_info", "chain", run=run),
         at_prompt="prompt" in _activities(page, run),
         trials=trials,

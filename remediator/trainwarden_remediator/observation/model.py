@@ -107,7 +107,9 @@ class RunState:
     moving: bool = False
     """or that it moves,"""
     awake: bool = False
-    """or that it sleeps for a moment at a time."""
+    """or that it sleeps for a moment at a time,"""
+    undecided: bool = False
+    """or whether they were looked at for too short a time since a start of the exporter."""
     waits: str = ""
     """Which of its processes waits for what, as one line; empty if no stacks show that."""
     at_prompt: bool = False

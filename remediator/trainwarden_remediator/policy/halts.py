@@ -30,8 +30,9 @@ def left_alone(
     if (halt := find_halt(target.run, exporter)) is not None:
         return context.wait(halt[0], target, halt[1])
     run = exporter.runs.get(target.run)
-    moving = run is not None and moves(run, context.now)
-    return context.wait("moving", target) if stalls and moving else None
+    if not stalls or run is None or not moves(run, context.now):
+        return None
+    return context.wait("undecided" if run.undecided else "moving", target)
 
 
 def find_halt(name: str, exporter: ExporterState) -> tuple[Reason, str] | None:
@@ -59,7 +60,7 @@ def is_halted(alert: Alert, halted: Collection[str]) -> bool:
 
 
 def moves(run: RunState, now: float) -> bool:
-    """Whether the stacks of a silent run move, for no longer than its evaluations may take.
+    """Whether a silent run moves, or may, for no longer than its evaluations may take.
 
     The error of a line, which makes the alert fire sooner, may have been caught, or be of a program
     that the run tests.
@@ -68,4 +69,4 @@ def moves(run: RunState, now: float) -> bool:
     silent = run.progress_at is not None and limit is not None and now - run.progress_at <= limit
     # Without a known pace there is no limit, and a run that polls for ever is awake, too.
     awake = run.awake and limit is not None and math.isfinite(limit)
-    return (run.moving or awake) and silent
+    return (run.moving or awake or run.undecided) and silent

@@ -510,6 +510,32 @@ async def test_the_end_of_a_stall_names_the_stall_that_it_ends(
         assert not together.calls
 
 
+@pytest.mark.parametrize(
+    ("progress_at", "recorded"), [(NOW - 60, 1), (NOW + 1000, 2)], ids=["the same", "another"]
+)
+async def test_a_start_of_the_whole_stack_announces_the_same_standstill_no_second_time(
+    start: Start, progress_at: float, recorded: int
+) -> None:
+    watch: Watch
+    async with start(mode="act") as watch:
+        watch.observer.runs["demo"] = moved(NOW - 60)
+        watch.alertmanager.add(STALL)
+        await watch.clock.advance(3000)
+        assert len(watch.recorded()) == 1
+    async with start(mode="act") as watch:
+        watch.observer.runs["demo"] = moved(progress_at)
+        watch.alertmanager.add(STALL, startsAt="2027-01-15T08:50:00.000Z")
+        await watch.clock.advance(3000)
+        assert len(watch.recorded()) == recorded
+        watch.observer.runs["demo"] = moved(NOW + 6000)
+        watch.alertmanager.alerts[1:] = []
+        await watch.clock.advance(100)
+        assert len(watch.recorded()) == recorded + 1
+        begun = "08:00" if recorded == 1 else "08:50"
+        last = describe(watch.journal.newest_events(1)[0])
+        assert last.startswith(f"TrainingStepStalled of {begun} UTC has ended")
+
+
 async def test_a_hang_that_is_not_proved_for_a_while_has_not_ended(start: Start) -> None:
     """The warning also ends as the critical alert begins, or as the stacks prove no hang."""
     watch: Watch
@@ -552,8 +578,12 @@ async def test_a_stall_is_announced_with_what_is_known_of_its_cause(
     watch: Watch
     async with start(mode="act") as watch:
         watch.observer.runs["demo"] = run
+        watch.observer.blind = ObservationError("the exporter does not answer")
         watch.alertmanager.add(STALL)
         await watch.clock.advance(200)
+        assert watch.recorded() == []
+        watch.observer.blind = None
+        await watch.clock.advance(10)
         (event,) = [one for one in watch.journal.newest_events(9) if one.kind == "stalled"]
         assert describe(event).startswith(f"TrainingStepStalled of 08:00 UTC: {text}")
 

@@ -146,6 +146,7 @@ def test_the_trials_in_the_storage_of_a_search_are_its_checkpoints() -> None:
         ("unknown", ("sleep", "unknown"), False),
         ("stuck", ("sleep",), False),
         ("unknown", (), False),
+        ("undecided", ("sleep",), False),
     ],
 )
 def test_a_run_that_sleeps_a_moment_at_a_time_is_awake(
@@ -160,7 +161,8 @@ def test_a_run_that_sleeps_a_moment_at_a_time_is_awake(
         'trainwarden_training_stall_limit_seconds{run="demo"} 60\n'
         f'trainwarden_stack_movement{{run="demo",movement="{movement}"}} 1\n'
     )
-    assert see(page + stacks).runs["demo"].awake is awake
+    run = see(page + stacks).runs["demo"]
+    assert (run.awake, run.undecided) == (awake, movement == "undecided")
 
 
 def test_the_trials_of_a_search_in_a_database_are_those_of_its_logs() -> None:

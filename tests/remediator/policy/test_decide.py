@@ -769,7 +769,7 @@ def test_there_is_a_case_for_every_reason() -> None:
     # what only an action itself can tell is decided when that is asked; `stopped` has tests above,
     # `several_trainers` and `suspended` those of the rungs, `account_limit` that of the breaker
     elsewhere = {"managed_elsewhere", "stopped", "ended_with_run", "several_trainers", "suspended"}
-    elsewhere |= {"account_limit", "moving", "damaged_resume"}
+    elsewhere |= {"account_limit", "moving", "undecided", "damaged_resume"}
     assert {case[0] for case in CASES} == set(get_args(Reason)) - elsewhere
 
 
