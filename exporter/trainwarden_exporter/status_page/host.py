@@ -151,7 +151,7 @@ def build_worker_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[Work
 def _announced_facts(
     found: Announcement | None, restarts: float | None, now: float
 ) -> dict[str, Any]:
-    """`restarts`: those that the exporter has seen since its own start."""
+    """`restarts`: how many the exporter has seen since its own start."""
     if found is None:
         return {"restarts": restarts}
     facts: dict[str, Any] = {"own_restarts": _own_restarts(found.own_restarts, now)}
