@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainwarden_exporter.progress.stall_limits import STUCK_SECONDS
 from trainwarden_remediator.config.playbooks import Verify
 from trainwarden_remediator.model import TakenOver
 
@@ -20,6 +19,9 @@ SECOND_LOOK_SECONDS = 1.0
 
 RELAPSE_SECONDS = 15.0
 """How long such a condition is back before it counts: as long as for its alert."""
+
+STUCK_SECONDS = 120.0
+"""How long stacks must show it stuck: the exporter has read them twice by then, a minute apart."""
 
 
 @dataclass(slots=True)
