@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
 
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.progress.continuation import with_records
@@ -176,7 +177,11 @@ def _apply_start(state: RunProgress, event: TrainerStarted) -> RunProgress:
     if state.steps:
         return state
     if event.witnessed:
-        return replace(state, phase=Phase.STARTING, phase_began_at=began, last_sign_at=began)
+        state = replace(state, phase=Phase.STARTING, phase_began_at=began, last_sign_at=began)
+        # It may make no other step, and stand still for ever.
+        again = [(source, one.repeated_since(began)) for source, one in state.reports.items()]
+        steps = [StepReported(source, *step) for source, step in again if step is not None]
+        return reduce(_apply_step, steps, state)
     return replace(state, phase=None, phase_began_at=None, last_sign_at=event.learned_at)
 
 

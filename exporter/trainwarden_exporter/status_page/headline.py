@@ -249,13 +249,12 @@ def _before_an_alert(problem: Problem, remediator: RemediatorStatus) -> tuple[st
             calls=remediator.calls,
         )
         return who, as_sentence(who, handling)
-    may_restart = f"{problem.run}/{problem.worker}" in remediator.may_restart
+    worker = f"{problem.run}/{problem.worker}"
+    may_restart = worker in remediator.may_restart
     if problem.failed and not may_restart:
         return YOU, _NOT_RESTARTED
     since = "it came over its limit" if problem.over_limit else "its end"
-    who, handling = before_alert(
-        problem.worker, may_restart=may_restart, mode=remediator.mode, since=since
-    )
+    who, handling = before_alert(worker, may_restart=may_restart, mode=remediator.mode, since=since)
     return who, as_sentence(who, handling)
 
 

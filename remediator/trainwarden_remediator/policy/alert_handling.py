@@ -255,8 +255,9 @@ def handling_of(
     key = WorkerKey(incident.run, incident.worker)
     if end := alert_end(incident.alert, key, incident.starts_at, situation):
         return NOBODY, end.text if active else end.what
+    # No action would follow the end of a hold, and none in progress spares an operator the cause.
     acts = incident.last_decision != "act hold"
-    if found := _before_decisions(key, situation, incident.id, may_hold=acts):
+    if acts and (found := _before_decisions(key, situation, incident.id, may_hold=True)):
         return found
     is_held, by = incident.last_decision.endswith(_HELD_BY_ALERT), incident.last_detail
     if is_held and (end := alert_end(by, key, incident.starts_at, situation)):
@@ -307,7 +308,7 @@ def _described(incident: Incident, reason: str, *, pages: bool) -> str:
         return f"{described}, {detail}"
     if reason in NEEDS_OPERATOR:  # who acts is shown beside it
         return "; ".join(filter(None, (event_text.brief_reason(reason), detail)))
-    shown = reason == "unknown_target"
+    shown = reason in ("unknown_target", "busy")
     return event_text.describe_reason(reason, detail) if shown else described
 
 

@@ -66,7 +66,7 @@ class Situation:
         # Its wrapper lives, else it could not be restarted.
         if able and announced is not None and announced.announcement.restarts_itself:
             return NOBODY, "its `trainwarden run --restart on-failure` starts it again"
-        return before_alert(key.worker, may_restart=able, mode=self.mode)
+        return before_alert("/".join(key), may_restart=able, mode=self.mode)
 
     def stall_handling(self, run: str) -> tuple[str, str]:
         """Returns who acts on a run that stands still and is not proved to hang: see AlertView."""

@@ -128,18 +128,20 @@ def is_lost(incident: IncidentRecord) -> bool:
 
 
 def has_stalled(run: RunState, now: float) -> bool:
-    if run.finished or run.ends or run.last_step_at is None or run.trainer_processes == 0:
-        return False
     progress_at = max(run.last_step_at or 0.0, run.progress_at or 0.0)
+    if run.finished or run.ends or not progress_at or run.trainer_processes == 0:
+        return False
     return run.stall_limit is not None and now - progress_at > run.stall_limit
 
 
 def stands_still(run: RunState, now: float) -> bool:
-    """Whether a run makes no step for longer than usual, or than its limit."""
-    if run.finished or run.ends or run.last_step_at is None or run.trainer_processes == 0:
+    """Whether a run makes no step for longer than usual, or than its limit, or by its stacks."""
+    if run.finished or run.ends or run.trainer_processes == 0:
         return False
-    if has_stalled(run, now):
+    if run.stuck or has_stalled(run, now):
         return True
+    if run.last_step_at is None:
+        return False
     if run.phase in PAUSES or not run.usual_step_seconds:
         return False
     usual = run.usual_step_seconds

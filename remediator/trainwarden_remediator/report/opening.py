@@ -112,7 +112,7 @@ def _training(name: str, run: RunState, costs: Sequence[float], now: float) -> s
     if 0 < in_both <= 2 * len(costs) * (run.usual_step_seconds or 0.0):
         trained -= in_both
     if stands_still(run, now):  # once it has stalled, that time is left out already
-        still = now - (run.last_step_at or now)
+        still = now - (run.last_step_at or run.progress_at or now)
         trained = min(trained, counted - still) if has_stalled(run, now) else trained - still
     trained = max(0.0, trained)
     spent = f"{format_duration(round(trained))} of the {format_duration(round(counted))}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from tests.remediator.samples import OTHER, ROLLOUT, TRAINER, announced, make_alert, make_setup
@@ -16,7 +16,7 @@ from trainwarden_exporter.runtime.responsibility import NOBODY, OF_STANDSTILL, R
 from trainwarden_exporter.webserver.runbooks import first_step
 from trainwarden_remediator.config.notifications import NotifySettings
 from trainwarden_remediator.holds.hold_file import Hold
-from trainwarden_remediator.model import Incident
+from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.policy.alert_handling import build_alert_views
 from trainwarden_remediator.policy.situation import Situation, situation_of
 
@@ -130,6 +130,28 @@ def test_a_restart_loop_is_over_once_an_operator_has_started_the_worker(
     assert view.who == who
     again = "it was started again: the alert ends within seven minutes"
     assert (view.handling == again) == (who == NOBODY)
+
+
+@pytest.mark.parametrize("result", [None, "done"])
+def test_a_restart_loop_is_yours_while_the_last_restart_is_checked(
+    result: Literal["done"] | None,
+) -> None:
+    """As it was called out."""
+    loop = make_alert(alertname="TrainingWorkerRestartLoop", remediation="hold_restarts")
+    incident = Incident(
+        *(7, loop.fingerprint, loop.starts_at, loop.name, "demo", "rollout-0", "hold_restarts"),
+        last_received_at=loop.starts_at,
+        resolved=False,
+        last_decision="act hold",
+    )
+    key = WorkerKey("demo", "rollout-0")
+    restart = PastAction(9, key, loop.starts_at - 5, None, kind="restart", result=result)
+    now = Situation(loop.starts_at + 60, actions=[restart])
+    (view,) = build_alert_views((loop,), (incident,), 1, now) or ()
+    assert (view.who, view.handling.partition(":")[0]) == (YOU, "mend its cause")
+    stall = replace(incident, last_decision="wait busy", last_detail="of demo/rollout-0")
+    (view,) = build_alert_views((loop,), (stall,), 1, replace(now, actions=[])) or ()
+    assert view.handling == "waits: another action is in progress (of demo/rollout-0)"
 
 
 @pytest.mark.parametrize(

@@ -879,6 +879,16 @@ def test_giving_up_need_not_wait_for_the_cooldown(config: Config) -> None:
     assert decide(incident(), state(config, actions=past), NOW).reason == "attempts_exhausted"
 
 
+@pytest.mark.parametrize(("key", "name"), [(TRAINER, "demo/trainer"), (GPUS, "gpus")])
+def test_the_action_that_another_waits_for_has_the_name_of_its_run(
+    config: Config, key: WorkerKey, name: str
+) -> None:
+    """Each run of `trainwarden run` has a worker `trainer`."""
+    past = (ago(5, key, took=None),)
+    for about in (incident(), RELIEF):
+        assert decide(about, state(config, actions=past), NOW).detail == f"of {name}"
+
+
 def test_another_run_does_not_make_this_one_busy(config: Config) -> None:
     past = (ago(5, OTHER, took=None),)
     assert decide(incident(), state(config, actions=past), NOW).reason == "restart"

@@ -64,7 +64,7 @@ def test_an_error_line_of_a_run_that_goes_on_is_for_you() -> None:
 
 def test_the_line_of_a_crash_is_of_the_remediator_before_the_alert_of_the_crash() -> None:
     (view,) = views(LINE, announced=FAILED)
-    soon = "restarts trainer once its alert fires, some 20 s after its end"
+    soon = "restarts demo/trainer once its alert fires, some 20 s after its end"
     assert (view.who, view.handling) == (REMEDIATOR, soon)
     (view,) = views(LINE, announced=FAILED, given_up=(TRAINER,))
     assert view.who == YOU

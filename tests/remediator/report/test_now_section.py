@@ -59,6 +59,16 @@ TRAINS = RunState(
     step=382, last_step_at=NOW - 2, usual_step_seconds=1, phase="training", stall_limit=1800
 )
 STANDS = replace(TRAINS, last_step_at=NOW - 517, phase="waiting_for_rollouts")
+HANGS_AGAIN = RunState(
+    step=41,
+    progress_at=NOW - 517,
+    stall_limit=1800,
+    phase="training",
+    trainer_processes=1,
+    stuck=True,
+    waits="process 7 of trainer waits for a lock at a.py:1",
+)
+"""Nobody knows when it has made its step."""
 LOOP = (
     "4 of the last 5 attempts ended at step 57 ± 1 after about 20 s: another restart is unlikely "
     "to help"
@@ -153,6 +163,17 @@ def test_a_run_that_stands_still_is_the_first_line_of_a_quiet_night(tmp_path: Pa
     stuck = replace(STANDS, stuck=True, waits="process 7 of trainer waits for a queue at a.py:1")
     text = report(tmp_path, CurrentState(exporter(stuck), ()))
     assert ", for 8 min 37 s: process 7 of trainer waits for a queue at a.py:1**" in text
+
+
+@pytest.mark.usefixtures("journal")
+def test_a_run_that_is_stuck_stands_still_though_the_time_of_its_step_is_unknown(
+    tmp_path: Path,
+) -> None:
+    text = report(tmp_path, CurrentState(exporter(HANGS_AGAIN), ()))
+    since = "**`demo` stands still, step 41 since 07:51:23, for 8 min 37 s: process 7 of trainer"
+    assert f"- {since} waits for a lock at a.py:1**, phase training." in text
+    text = report(tmp_path, CurrentState(exporter(replace(HANGS_AGAIN, stuck=False)), ()))
+    assert "- `demo`: step 41, made at an unknown time, phase training." in text
 
 
 @pytest.mark.usefixtures("journal")
@@ -324,7 +345,7 @@ def test_a_run_whose_trainer_is_gone_does_not_make_steps(tmp_path: Path) -> None
     assert "**Who acts: You, now.** The remediator may not restart it." in text
     named = {WorkerKey("demo", "trainer")}
     text = head(report(tmp_path, CurrentState(state, (), Situation(NOW, may_restart=named))))
-    soon = "It restarts trainer once its alert fires, some 20 s after its end."
+    soon = "It restarts demo/trainer once its alert fires, some 20 s after its end."
     assert f"**Who acts: The remediator.** {soon}" in text
 
 
@@ -494,6 +515,9 @@ def test_a_hold_is_for_who_set_it(tmp_path: Path, journal: Journal) -> None:
         (replace(STANDS, finished=True), False),
         (replace(STANDS, usual_step_seconds=None), False),
         (RunState(), False),
+        (HANGS_AGAIN, True),
+        (replace(HANGS_AGAIN, stuck=False), False),
+        (replace(HANGS_AGAIN, stuck=False, stall_limit=60), True),
     ],
 )
 def test_a_run_stands_still_if_its_step_takes_longer_than_usual(run: RunState, still: bool) -> None:

@@ -280,7 +280,7 @@ async def test_the_line_of_a_crash_hides_nobody_who_restarts_it(box: Box) -> Non
     async with staged(box) as stage:
         fire(box, LINE, LATER)
         assert (await seen(stage, announcement()))["who_acts"] == YOU
-        soon = "It restarts rollout-0 once its alert fires, some 20 s after its end."
+        soon = "It restarts demo/rollout-0 once its alert fires, some 20 s after its end."
         shown = await seen(stage, FAILED, **GONE)
         assert (shown["who_acts"], shown["how"]) == (REMEDIATOR, soon)
         assert f"{REMEDIATOR} {soon}" in await own_page(stage)

@@ -384,7 +384,7 @@ def test_a_command_that_has_failed_is_seen_before_its_alert(tmp_path: Path) -> N
     assert shown()[:2] == ("No alert fires: it may restart 1 worker.", NOBODY)
     ended = "No alert fires: it may restart 0 workers."
     assert shown(wrapper_ended=True)[:2] == (ended, NOBODY)
-    soon = "It restarts trainer once its alert fires, some 20 s after its end."
+    soon = "It restarts grpo/trainer once its alert fires, some 20 s after its end."
     failed = "grpo/trainer has failed (exit status 1)."
     assert shown(failure="exit status 1") == (failed, REMEDIATOR_ACTS, soon)
     dismisses = "`trainwarden stop grpo` dismisses it."
