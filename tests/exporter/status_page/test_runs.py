@@ -579,6 +579,13 @@ def test_what_a_stuck_run_waits_for_is_the_cause_of_its_standstill() -> None:
             {"worker_process_states": {(*RUN, "trainer", "stopped"): 2}},
             "The remediator leaves it alone: it is stopped: `kill -CONT` continues it.",
         ),
+        (
+            {
+                "worker_process_states": {(*RUN, "trainer", "stopped"): 1},
+                "stack_chain_info": {(*RUN, "process 278 of trainer is stopped"): 1},
+            },
+            "The remediator leaves it alone: it is stopped: `kill -CONT 278` continues it.",
+        ),
         ({"stack_processes": {(*RUN, "trainer", "moving"): 1}}, "It restarts the run"),
         ({"worker_process_states": {("other", "trainer", "stopped"): 2}}, "It restarts the run"),
     ],
