@@ -71,6 +71,10 @@ NOTIFIED_OTHERWISE = frozenset(
 MAX_DETAIL_LENGTH = 400
 """Characters of a description in a message."""
 
+ATTEMPTS = 3
+"""How often the exporter is asked for the step before a loss that is not finite: no message before
+it names the checkpoint to go back to, and a host under load answers late."""
+
 MEMORY_OVER_LIMIT = "TrainingWorkerMemoryOverLimit"
 
 MAX_RECEIVERS = 16
@@ -220,11 +224,9 @@ class UnhandledAlerts:
 
     async def _stall_facts(self, alert: Alert) -> Mapping[str, str]:
         """Returns what is done about a stall, or how an operator has halted the run."""
-        with suppress(ObservationError):
-            halted = halted_runs(await self._observer.observe()).get(alert.run)
-            if halted:
-                return {"halted": halted}
-        return {"handling": self._stall_handling(alert)}
+        exporter = await self._observe()
+        halted = "" if exporter is None else halted_runs(exporter).get(alert.run, "")
+        return {"halted": halted} if halted else {"handling": self._stall_handling(alert)}
 
     async def _record_ended(
         self, tracked: dict[str, _Tracked], present: Mapping[str, ListedAlert], *, watched: bool
@@ -344,9 +346,7 @@ class UnhandledAlerts:
         Empty for any other alert with a playbook: its description tells what the remediator does.
         """
         if alert.name in (STALL, CHECKPOINT_DAMAGED, MEMORY_OVER_LIMIT, NOT_FINITE):
-            exporter: ExporterState | None = None
-            with suppress(ObservationError):
-                exporter = await self._observer.observe()
+            exporter = await self._observe(ATTEMPTS if alert.name == NOT_FINITE else 1)
             run = (exporter.runs if exporter else {}).get(alert.run, RunState())
             if alert.name == CHECKPOINT_DAMAGED:
                 return run.resume_problem
@@ -360,6 +360,13 @@ class UnhandledAlerts:
             return ""
         text = printable(" ".join(alert.annotations.get("description", "").split()))
         return text[:MAX_DETAIL_LENGTH].rstrip(".")
+
+    async def _observe(self, attempts: int = 1) -> ExporterState | None:
+        """Returns what the exporter shows; None if it answers none of the attempts."""
+        for _ in range(attempts):
+            with suppress(ObservationError):
+                return await self._observer.observe()
+        return None
 
 
 def _not_finite_detail(run: RunState, alert: Alert) -> str:
