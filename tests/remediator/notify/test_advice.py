@@ -201,14 +201,18 @@ BLOCKED = "The remediator asks again every few seconds, and acts once it has an 
         (
             "observation_failed",
             "http://127.0.0.1:1/metrics did not respond within 5 s",
-            f"{BLOCKED} `trainwarden status` shows whether the exporter answers; its log:"
-            " /s/logs/exporter.log.",
+            (
+                f"{BLOCKED} `trainwarden status` shows whether the exporter answers; its log:"
+                " /s/logs/exporter.log."
+            ),
         ),
         (
             "observation_failed",
             "http://127.0.0.1:2/api/v2/alerts: refused",
-            f"{BLOCKED} `trainwarden status` shows whether Alertmanager answers; its log:"
-            " /s/logs/alertmanager.log.",
+            (
+                f"{BLOCKED} `trainwarden status` shows whether Alertmanager answers; its log:"
+                " /s/logs/alertmanager.log."
+            ),
         ),
         (
             "disk_unusable",
