@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -18,7 +19,7 @@ from trainwarden_exporter.runtime.responsibility import (
 )
 from trainwarden_exporter.status_page.headline import Headline, summarize
 from trainwarden_exporter.status_page.page import PageData, status_json
-from trainwarden_exporter.status_page.problems import run_problems
+from trainwarden_exporter.status_page.problems import Problem, run_problems
 from trainwarden_exporter.status_page.remediator import first_steps, with_standstills
 from trainwarden_exporter.status_page.remediator_client import FiringAlert, RemediatorStatus
 from trainwarden_exporter.status_page.run_views import RunView
@@ -117,6 +118,30 @@ def test_what_nobody_needs_to_act_on_is_not_the_headline_beside_what_needs_someb
         found = summarize((), (), status(over, first))
         assert found.who == first.who_acts
         assert [one.run for one in found.problems] == ["demo", "oom"]
+
+
+def test_what_failed_on_a_full_disk_is_not_to_be_started_as_that_is_done_once_there_is_room() -> (
+    None
+):
+    held = "mend its cause: until this alert ends, the remediator restarts nothing there"
+    disk = firing("TrainingDiskFilling", "hang", YOU, held, "bad")
+    dead = Problem("bad", "hang/trainer has failed", "hang", "trainer", gone=True, failed=True)
+    dead = replace(dead, start_command="cd /w && trainwarden run -- a", dismissal="Or dismiss it.")
+
+    def how(remediator: RemediatorStatus) -> str:
+        return summarize([dead], (), remediator).how
+
+    room = "Once there is room, it is restarted automatically."
+    assert how(status(disk)) == f"{held[0].upper()}{held[1:]}. {room} Or dismiss it."
+    loop = firing("TrainingWorkerRestartLoop", "hang", YOU, held, "bad")
+    typed = "When its cause is mended: `cd /w && trainwarden run -- a`."
+    for other in (
+        status(disk, loop),
+        status(disk).model_copy(update={"mode": "observe"}),
+        status(disk).model_copy(update={"may_restart": ()}),
+        status(disk).model_copy(update={"given_up": ("hang/trainer",)}),
+    ):
+        assert typed in how(other)
 
 
 def test_of_equal_problems_the_first_is_that_of_the_remediators_page() -> None:
