@@ -113,8 +113,23 @@ def _run_clauses(run: RunView) -> Iterator[tuple[Tone, str, str]]:
         yield container.tone, f"container {container.name}: {_container(container)}", ""
     for checkpoint in run.checkpoints:
         # The standstill explains that it is overdue, but no lack of room, which may be its cause.
-        shown = replace(checkpoint, interval=None) if run.stalled or run.late else checkpoint
+        explained = run.stalled or run.late or _is_of_outage(run, checkpoint)
+        shown = replace(checkpoint, interval=None) if explained else checkpoint
         yield shown.tone, _checkpoint(run, shown), ""
+
+
+def waits_for_server(run: RunView) -> bool:
+    """Whether a server of the run is down, which explains what else the run does not do."""
+    down = any(server.tone == "bad" for server in run.servers)
+    return down and all(_is_of_outage(run, one) for one in run.checkpoints if one.overdue)
+
+
+def _is_of_outage(run: RunView, seen: CheckpointView) -> bool:
+    """Whether a checkpoint was not long overdue when a server of the run went down."""
+    down = [one.since for one in run.servers if one.tone == "bad" and one.since is not None]
+    if not down or seen.age is None or seen.overdue_after is None:
+        return False
+    return seen.age - max(down) < 2 * seen.overdue_after
 
 
 def heartbeat_problems(heartbeats: Iterable[HeartbeatView], run: str = "") -> Iterator[Problem]:

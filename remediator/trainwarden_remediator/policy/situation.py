@@ -48,6 +48,8 @@ class Situation:
     """The commands of `trainwarden run`."""
     halted: Mapping[str, str] = field(default_factory=dict)
     """How operators have halted runs, by run: see `halted_runs`."""
+    last_steps: Mapping[str, float] = field(default_factory=dict)
+    """When each run made its last step, by run."""
     is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
     """Whether an operator stopped a worker, or without a worker the run, of `trainwarden run`."""
 

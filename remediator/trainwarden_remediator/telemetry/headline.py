@@ -65,6 +65,8 @@ class CurrentWork:
     setup: Setup | None = None
     halted: Mapping[str, str] = field(default_factory=dict)
     """How operators have halted runs, by run."""
+    last_steps: Mapping[str, float] = field(default_factory=dict)
+    """When each run made its last step, by run."""
     faults: Mapping[WorkerKey, FaultFacts] = field(default_factory=dict)
     """What the evidence shows of the workers whose alerts have not resolved."""
 
@@ -110,6 +112,7 @@ class CurrentWork:
             holds=state.holds,
             actions=self.actions,
             halted=self.halted,
+            last_steps=self.last_steps,
             given_up=() if journal is None else journal.given_up,
             given_up_before=() if journal is None else journal.given_up_before,
         )

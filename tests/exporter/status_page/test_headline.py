@@ -19,10 +19,10 @@ from trainwarden_exporter.runtime.responsibility import (
 )
 from trainwarden_exporter.status_page.headline import Headline, summarize
 from trainwarden_exporter.status_page.page import PageData, status_json
-from trainwarden_exporter.status_page.problems import Problem, run_problems
+from trainwarden_exporter.status_page.problems import Problem, run_problems, waits_for_server
 from trainwarden_exporter.status_page.remediator import first_steps, with_standstills
 from trainwarden_exporter.status_page.remediator_client import FiringAlert, RemediatorStatus
-from trainwarden_exporter.status_page.run_views import RunView
+from trainwarden_exporter.status_page.run_views import CheckpointView, RunView, ServerView
 from trainwarden_exporter.status_page.series import Tone
 
 HUNG = RunView(
@@ -142,6 +142,21 @@ def test_what_failed_on_a_full_disk_is_not_to_be_started_as_that_is_done_once_th
         status(disk).model_copy(update={"given_up": ("hang/trainer",)}),
     ):
         assert typed in how(other)
+
+
+def test_a_checkpoint_that_is_overdue_as_a_server_is_down_is_not_beside_it() -> None:
+    def run(age: float, since: float | None, reason: str = "refused") -> RunView:
+        server = ServerView("inference", "vllm", up=reason == "ok", reason=reason, since=since)
+        saved = CheckpointView("trainer", 50, age, 10.0)
+        return RunView("demo", phase="training", checkpoints=(saved,), servers=(server,))
+
+    server = "inference server inference of demo is down (refused) for 24 s"
+    waiting = run(45, 24)
+    assert [one.clause for one in run_problems(waiting)] == [server]
+    assert waits_for_server(waiting)
+    for other in (run(70, 24), run(45, None), run(45, 24, "ok"), run(45, 24, "starting")):
+        assert any("overdue after 20 s" in one.clause for one in run_problems(other))
+        assert not waits_for_server(other)
 
 
 def test_of_equal_problems_the_first_is_that_of_the_remediators_page() -> None:
