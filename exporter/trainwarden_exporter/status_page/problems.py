@@ -222,7 +222,8 @@ def _checkpoint(run: RunView, seen: CheckpointView) -> str:
         return f"a resume of {run.name} would take a damaged checkpoint, {seen.resume_problem}"
     if seen.is_late:
         last = f"step {seen.finite_until:,.0f}, the last with a finite loss"
-        return f"the newest checkpoint of {run.name} was saved after {last}"
+        loss = f"the loss of {run.name} {'was' if run.finished else 'is'} NaN or infinite"
+        return f"{loss}: its newest checkpoint was saved after {last}"
     if seen.overdue and seen.age is not None and seen.overdue_after is not None:
         age, due = format_duration(round(seen.age)), format_duration(round(seen.overdue_after))
         return f"the newest checkpoint of {run.name} is {age} old (overdue after {due})"

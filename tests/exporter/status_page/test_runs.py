@@ -322,6 +322,8 @@ def test_a_checkpoint_from_after_a_loss_that_is_not_finite_is_marked(
     assert (text in words(run)) is late
     found = [str(one) for one in run_problems(replace(run, containers=(), heartbeats=()))]
     assert any(text in one for one in found) is late
+    loss = "the loss of grpo is NaN or infinite: its newest checkpoint was"
+    assert any(loss in one for one in found) is late
     assert run.finite_until == until
 
 
