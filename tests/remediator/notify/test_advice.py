@@ -12,7 +12,7 @@ from tests.remediator.samples import NOW, TRAINER, announced, make_setup
 from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_remediator.config.restart_methods.run import WRAPPER_ENDED
 from trainwarden_remediator.holds.hold_file import Hold
-from trainwarden_remediator.journal.evidence_text import fault_facts
+from trainwarden_remediator.journal.evidence_text import FaultFacts, fault_facts
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import PastAction
 from trainwarden_remediator.notify.advice import advice
@@ -110,6 +110,20 @@ def test_what_may_live_of_a_run_whose_own_programs_were_killed_is_named_by_stop(
     text = advised(tmp_path, Notification(1, "phone", "blocked", event), state=state)
     killed = "processes of it may live: `trainwarden stop demo` names them"
     assert (killed in text) == (state == "running"), "its end was recorded"
+
+
+def test_the_command_that_starts_a_run_again_is_in_its_message_once(tmp_path: Path) -> None:
+    facts = {"verdict": "wait", "reason": "managed_elsewhere", "detail": WITH_COMMAND}
+    event = Event(7, NOW, 3, None, "decision", "TrainingWorkerGone", "demo", "trainer", facts)
+    one = Notification(1, "phone", "blocked", event)
+    end: dict[str, Any] = {"state": "failed", "ended_at": NOW - 1, "exits": ((7, 1, 256),)}
+    own = {"restart": "on-failure", "own_restarts": ((NOW - 1, 256),)}
+    text = advised(tmp_path, one, **own, **end)
+    command = TYPED.strip("`").replace(" --detach", "")
+    assert f"mend the cause, then start it yourself: `{command}`" in text
+    known = replace(one, advice=text, fault=FaultFacts(start=command))
+    assert str(item_of(known)).count(command) == 1
+    assert item_of(replace(known, advice="Mend it."))["Start again"] == command
 
 
 def test_a_loop_without_a_known_cause_has_an_instruction_too(tmp_path: Path) -> None:
