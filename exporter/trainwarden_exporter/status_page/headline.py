@@ -33,6 +33,7 @@ _ELSEWHERE = "the remediator may not restart it"
 """The remediator's reason where the `trainwarden run` of a command has ended, too."""
 _NOT_RESTARTED = "Nobody starts it again: its trainwarden run has ended."
 
+OVERDUE = "TrainingCheckpointOverdue"
 _AFTER_DISK = "Once there is room, it is restarted automatically."
 
 LISTED_RUNS = 3
@@ -133,7 +134,11 @@ def _alerts_without_problem(
 
 def _is_explained(alert: RemediatorAlert, problems: Sequence[Problem]) -> bool:
     """Whether the alert belongs to a problem on which somebody acts no later than on it."""
-    own = [one for one in problems if one.concerns(alert.run, alert.worker)]
+    own = [
+        one
+        for one in problems
+        if one.concerns(alert.run, alert.worker) and (not one.overdue or alert.alert == OVERDUE)
+    ]
     if alert.alert in LINE_SECONDS or alert.handling == OF_STANDSTILL:
         return bool(own)
     return any(urgency(one.who) <= urgency(alert.who_acts) for one in own)

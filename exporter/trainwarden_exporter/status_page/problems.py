@@ -56,6 +56,8 @@ class Problem:
     """and what is done, as a sentence."""
     alert: str = ""
     """The alert, of a problem that is nothing but an alert."""
+    overdue: bool = False
+    """Whether it is that a checkpoint is overdue, which is the fault behind no other alert."""
 
     def concerns(self, run: str, worker: str) -> bool:
         """Whether an alert or an action on this run and worker belongs to the problem."""
@@ -90,6 +92,7 @@ def run_problems(run: RunView) -> Iterator[Problem]:
     for tone, clause, worker in _run_clauses(run):
         if tone in ("bad", "warn"):
             yield Problem(tone, clause, run.name, worker)
+    yield from _checkpoint_problems(run)
     yield from heartbeat_problems(run.heartbeats, run.name)
 
 
@@ -111,11 +114,16 @@ def _run_clauses(run: RunView) -> Iterator[tuple[Tone, str, str]]:
         yield brake.tone, f"{clause} (log {brake.log})", ""
     for container in run.containers:
         yield container.tone, f"container {container.name}: {_container(container)}", ""
+
+
+def _checkpoint_problems(run: RunView) -> Iterator[Problem]:
     for checkpoint in run.checkpoints:
         # The standstill explains that it is overdue, but no lack of room, which may be its cause.
         explained = run.stalled or run.late or _is_of_outage(run, checkpoint)
         shown = replace(checkpoint, interval=None) if explained else checkpoint
-        yield shown.tone, _checkpoint(run, shown), ""
+        if shown.tone in ("bad", "warn"):
+            overdue = shown.overdue and not (shown.is_late or shown.resume_problem)
+            yield Problem(shown.tone, _checkpoint(run, shown), run.name, overdue=overdue)
 
 
 def waits_for_server(run: RunView) -> bool:

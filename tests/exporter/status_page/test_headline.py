@@ -159,6 +159,22 @@ def test_a_checkpoint_that_is_overdue_as_a_server_is_down_is_not_beside_it() -> 
         assert not waits_for_server(other)
 
 
+def test_an_overdue_checkpoint_is_not_the_fault_behind_another_alert() -> None:
+    """The server answers again, and nothing was saved while it was down."""
+    saved = CheckpointView("trainer", 50, 27.0, 10.0)
+    server = ServerView("inference", "vllm", reason="ok", since=2)
+    run = RunView("hang", phase="training", checkpoints=(saved,), servers=(server,))
+    down = firing("TrainingInferenceDown", "hang", REMEDIATOR, "is checking it", "bad")
+    clauses = [one.clause for one in headline(down, run=run).problems]
+    overdue = "the newest checkpoint of hang is 27 s old (overdue after 20 s)"
+    assert clauses == ["TrainingInferenceDown fires on hang", overdue]
+    spoilt = replace(run, checkpoints=(replace(saved, finite_until=39.0),))
+    nan = headline(firing("TrainingNotFinite", "hang", YOU, UNHANDLED), run=spoilt)
+    assert len(nan.problems) == 1, "that the loss is NaN is one problem"
+    alone = headline(firing(OVERDUE, "hang", YOU, UNHANDLED), run=run)
+    assert [one.clause for one in alone.problems] == [overdue]
+
+
 def test_of_equal_problems_the_first_is_that_of_the_remediators_page() -> None:
     alerts = [firing("TrainingRankSlow", run, YOU, UNHANDLED) for run in ("b", "a")]
     runs = [
