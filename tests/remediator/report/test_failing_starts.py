@@ -250,8 +250,8 @@ def test_a_leak_that_the_remediator_restarts_again_and_again_is_named(
     mended = (
         "The remediator restarted it 3 times since 08:00 UTC as it exceeds its memory limit. It "
         "still runs and grows: `trainwarden stop demo` ends it. Another restart alone does not "
-        "help: mend the leak, or raise its memory limit (`--memory-limit` of `trainwarden run`), then "
-        "start it yourself"
+        "help: mend the leak, or raise its memory limit (`--memory-limit` of `trainwarden run`), "
+        "then start it yourself"
     )
     runs = ONE.model_copy(update={"state": "running", "exits": ()})
     whole = report(tmp_path, clock, looping, one=runs)
