@@ -232,7 +232,7 @@ def _add_worker(
         "role": one.role,
         "match": {"pid_file": announced.pid_file, "user": str(announced.uid)},
         "finishes": one.finishes,
-        "memory_limit": one.memory_limit,
+        "memory_limit": one.memory_limit and f"{one.memory_limit}B",
         "age_limit": one.age_limit,
     }
     log = AnnouncedLog.model_validate({

@@ -15,7 +15,12 @@ from typing import Any
 from trainwarden.run.announcement import Announcement
 from trainwarden.run.control import Client, refusal
 from trainwarden.run.ending import GRACE_SECONDS, TICK_MILLISECONDS, Ending
-from trainwarden.run.launcher import MESSAGE_BYTES, NOT_EXECUTABLE, NOT_FOUND
+from trainwarden.run.launcher import (
+    MESSAGE_BYTES,
+    NOT_EXECUTABLE,
+    NOT_FOUND,
+    why_not_started,
+)
 from trainwarden.run.left_processes import describe_left_behind
 from trainwarden.run.policy import (
     ON_FAILURE,
@@ -266,13 +271,14 @@ class Wrapper:
     def _fail_to_start(self, number: int) -> None:
         argv = self._announcement.content["argv"]
         code = NOT_FOUND if number == 2 else NOT_EXECUTABLE  # noqa: PLR2004 - ENOENT
-        self._answer_request(error=os.strerror(number))
+        why = why_not_started(argv[0], number)
+        self._answer_request(error=why)
         self._streams.restore()
-        print(f"trainwarden run: {argv[0]}: {os.strerror(number)}", file=sys.stderr)  # noqa: T201
+        print(f"trainwarden run: {argv[0]}: {why}", file=sys.stderr)  # noqa: T201
         self._status = code << 8
         # a mistyped command is no run: nobody is to be called
         state = "failed" if self._announcement.content["starts"] else "stopped"
-        self._announcement.record_exit(state, self._status, [os.strerror(number)])
+        self._announcement.record_exit(state, self._status, [why])
 
     def _handle_exit(self, status: int) -> None:
         self._relay.drain()

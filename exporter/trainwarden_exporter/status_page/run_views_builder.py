@@ -12,7 +12,7 @@ from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.progress.tracker import ReadProgress, RunWatch
 from trainwarden_exporter.progress.trainings import counted_beside
-from trainwarden_exporter.runtime.responsibility import AT_PROMPT, SUSPENDED
+from trainwarden_exporter.runtime.responsibility import AT_PROMPT, suspended
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page.host import failures
 from trainwarden_exporter.status_page.run_views import (
@@ -126,7 +126,7 @@ def _halted(series: Series, run: str) -> str:
     if some("stack_processes", "prompt"):
         return AT_PROMPT
     stopped = some("worker_process_states", "stopped")
-    return SUSPENDED if stopped else ""
+    return suspended(series.word("stack_chain_info", run)) if stopped else ""
 
 
 def _checkpoint(series: Series, key: Labels) -> CheckpointView:

@@ -36,6 +36,7 @@ from trainwarden_remediator.policy.alert_end import OUTLASTS_RUN, alert_end
 from trainwarden_remediator.policy.halts import is_halted
 from trainwarden_remediator.policy.hold_text import held, holder, in_force
 from trainwarden_remediator.policy.line_alerts import line_handling
+from trainwarden_remediator.policy.passed_waits import passed_wait
 from trainwarden_remediator.policy.situation import Situation
 
 Tone = Literal["good", "warn", "bad", "quiet"]
@@ -242,7 +243,7 @@ def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
         return NOBODY, "what the remediator gave up is over: the alert ends within two minutes"
     if alert.name == STALL or is_halted(alert, situation.halted):
         return situation.stall_handling(alert.run)
-    return YOU, "the remediator takes no action on it"
+    return passed_wait(alert, situation) or (YOU, "the remediator takes no action on it")
 
 
 def handling_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-from trainwarden_exporter.runtime.responsibility import AT_PROMPT, STALL, SUSPENDED
+from trainwarden_exporter.runtime.responsibility import AT_PROMPT, STALL, continues, suspended
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.playbooks import Condition
 from trainwarden_remediator.config.targets import Target
@@ -41,14 +41,14 @@ def find_halt(name: str, exporter: ExporterState) -> tuple[Reason, str] | None:
     if run is not None and run.at_prompt:
         return "at_prompt", run.waits
     stopped = any(one.stopped for key, one in exporter.workers.items() if key.run == name)
-    return ("suspended", "`kill -CONT` continues it") if stopped else None
+    return ("suspended", continues("" if run is None else run.waits)) if stopped else None
 
 
 def halted_runs(exporter: ExporterState) -> Mapping[str, str]:
     """Returns how operators have halted runs, as a clause about each, as on the exporter's page."""
     halts = {name: find_halt(name, exporter) for name in exporter.runs}
     return {
-        name: AT_PROMPT if halt[0] == "at_prompt" else SUSPENDED
+        name: AT_PROMPT if halt[0] == "at_prompt" else suspended(exporter.runs[name].waits)
         for name, halt in halts.items()
         if halt is not None
     }

@@ -50,6 +50,8 @@ class Situation:
     """How operators have halted runs, by run: see `halted_runs`."""
     finished: Collection[str] = ()
     """The runs that have finished, as the exporter shows."""
+    last_steps: Mapping[str, float] = field(default_factory=dict)
+    """When each run made its last step, by run."""
     is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
     """Whether an operator stopped a worker, or without a worker the run, of `trainwarden run`."""
 

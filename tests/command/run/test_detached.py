@@ -164,6 +164,21 @@ def test_a_command_that_cannot_be_started_is_an_error_of_the_detached_start(runs
     assert runs.announced()["state"] == "stopped"
 
 
+def test_a_script_without_its_interpreter_is_named_as_what_it_is(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "surely-no-program.py"
+    script.touch()
+    status, _, error = detach(runs, script.name)
+    assert status == 127
+    how = "not in PATH, and the file here is not executable: `python surely-no-program.py` runs it"
+    assert error == f"trainwarden run: {script.name}: {how}\n"
+    script.chmod(0o755)
+    _, _, error = detach(runs, script.name)
+    assert error.endswith("not in PATH; the file here is `./surely-no-program.py`\n")
+
+
 def test_a_name_that_is_taken_is_an_error_of_the_detached_start(runs: Runs) -> None:
     assert detach(runs, "sleep", "1000")[0] == 0
     pid = runs.announced()["pid"]

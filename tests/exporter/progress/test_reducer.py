@@ -284,8 +284,8 @@ class TestResumes:
         self, step: int, silence: float, *, read_first: bool
     ) -> None:
         before, began = lines(1, 83, 1000, seconds=1), 1082 + silence
-        events = [line(step, began + 1.3), TrainerStarted(began)]
-        course = follow(before, events if read_first else reversed(events))
+        events: list[ProgressEvent] = [line(step, began + 1.3), TrainerStarted(began)]
+        course = follow(before, events if read_first else events[::-1])
         assert (course.step, course.phase) == (step, Phase.TRAINING)
         assert (course.last_step_at, course.last_sign_at) == (began + 1.3, began + 1.3)
         assert (course.attempt.first_step, course.resumes) == (step, 1)

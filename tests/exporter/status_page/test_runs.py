@@ -322,6 +322,8 @@ def test_a_checkpoint_from_after_a_loss_that_is_not_finite_is_marked(
     assert (text in words(run)) is late
     found = [str(one) for one in run_problems(replace(run, containers=(), heartbeats=()))]
     assert any(text in one for one in found) is late
+    loss = "the loss of grpo is NaN or infinite: its newest checkpoint was"
+    assert any(loss in one for one in found) is late
     assert run.finite_until == until
 
 
@@ -603,6 +605,13 @@ def test_what_a_stuck_run_waits_for_is_the_cause_of_its_standstill() -> None:
         (
             {"worker_process_states": {(*RUN, "trainer", "stopped"): 2}},
             "The remediator leaves it alone: it is stopped: `kill -CONT` continues it.",
+        ),
+        (
+            {
+                "worker_process_states": {(*RUN, "trainer", "stopped"): 1},
+                "stack_chain_info": {(*RUN, "process 278 of trainer is stopped"): 1},
+            },
+            "The remediator leaves it alone: it is stopped: `kill -CONT 278` continues it.",
         ),
         ({"stack_processes": {(*RUN, "trainer", "moving"): 1}}, "It restarts the run"),
         ({"worker_process_states": {("other", "trainer", "stopped"): 2}}, "It restarts the run"),

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from tests.remediator.fake_clock import FakeClock, InlineExecutor
 from tests.remediator.fakes import FakeObserver
-from tests.remediator.samples import NOW, ROLLOUT, make_alert, make_setup
+from tests.remediator.samples import NOW, ROLLOUT, make_alert, make_setup, make_worker
 from tests.remediator.stage import going_on
 
 from trainwarden_exporter.logs.config import LogConfig
@@ -45,7 +45,7 @@ from trainwarden_remediator.notify.messages import (
     notification_event_of,
     subject_of,
 )
-from trainwarden_remediator.observation.model import RunState, WorkerState
+from trainwarden_remediator.observation.model import ExporterState, RunState, WorkerState
 
 PROJECT = Path(__file__).resolve().parents[3]
 LOST = {"alertname": "TrainingGpuLost", "severity": "critical", "gpu": "0"}
@@ -254,6 +254,28 @@ async def test_the_step_until_which_a_loss_was_finite_is_that_of_the_log(
         assert "`trainwarden checkpoints demo`" in what
         assert ("29 or earlier, as /out/newest.pt" in what) == (proved < 29)
         assert what.endswith("`trainwarden runbook TrainingNotFinite` says what to do")
+
+
+@pytest.mark.parametrize(("failures", "known"), [(2, True), (3, False)])
+async def test_the_step_before_a_nan_is_asked_for_again_if_the_exporter_answers_late(
+    start: Start, monkeypatch: pytest.MonkeyPatch, failures: int, *, known: bool
+) -> None:
+    watch: Watch
+    async with start() as watch:
+        watch.observer.runs["demo"] = RunState(finite_until={("trainer", "loss"): 29.0})
+        answer, left = watch.observer.observe, [ObservationError("late")] * failures
+
+        async def observe() -> ExporterState:
+            if left:
+                raise left.pop()
+            return await answer()
+
+        monkeypatch.setattr(watch.observer, "observe", observe)
+        watch.alertmanager.add(NAN, annotations={"description": "All is lost."})
+        await watch.clock.advance(60)
+        (event,) = watch.journal.newest_events(1)
+        assert ("until step 29" in describe(event)) == known
+        assert ("All is lost" in describe(event)) != known
 
 
 FAILED = "ValueError: the batch is empty"
@@ -667,6 +689,20 @@ async def test_what_an_operator_has_stopped_rings_for_nothing_that_ends_with_it(
         watch.alertmanager.add({"alertname": alert, "severity": "critical", "run": "ended"})
         await watch.clock.advance(120)
         assert watch.recorded() == [("unhandled", alert)] * rings
+
+
+async def test_a_run_that_is_stopped_has_the_command_that_continues_its_process(
+    start: Start,
+) -> None:
+    watch: Watch
+    async with start(mode="act") as watch:
+        key = WorkerKey("demo", "trainer")
+        watch.observer.runs["demo"] = RunState(waits="process 27823 of trainer is stopped")
+        watch.observer.workers[key] = make_worker(stopped=1)
+        watch.alertmanager.add(STALL)
+        await watch.clock.advance(200)
+        (event,) = [one for one in watch.journal.newest_events(9) if one.kind == "stalled"]
+        assert describe(event).endswith("it is stopped: `kill -CONT 27823` continues it")
 
 
 async def test_a_run_that_waits_at_a_prompt_is_not_announced_to_be_restarted(start: Start) -> None:

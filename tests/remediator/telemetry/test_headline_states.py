@@ -829,7 +829,7 @@ async def test_a_worker_that_fails_at_each_start_has_its_error_first(box: Box) -
     )
     mended = (
         "It failed after each restart by the remediator, 3 times of at most 3: "
-        f"`{error}`. Another restart does not help: mend the cause, then start it yourself."
+        f"`{error}`. Another restart alone does not help: mend the cause, then start it yourself."
     )
     assert f"  first, demo/rollout-0, TrainingWorkerRestartLoop: {mended}" in shown.lines
     assert "  last action: restart of demo/rollout-0: not healed, attempt 3 of 3" in shown.lines
