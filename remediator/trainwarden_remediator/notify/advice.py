@@ -9,6 +9,7 @@ from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import stop_command
 from trainwarden_exporter.runtime.formatting import format_clock
+from trainwarden_exporter.webserver.runbooks import first_step
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.restart_methods.run import start_in
 from trainwarden_remediator.config.schema import Setup
@@ -53,6 +54,8 @@ def _advice(notification: Notification, setup: Setup, actions: Sequence[PastActi
         return f"{goes_back} {again}".rstrip()
     if event.kind not in ("decision", "unhandled") or not key.run:
         return ""
+    if event.facts.get("reason") == "last_step_made":
+        return first_step(event.alert, {"reason": "last_step_made", "run": key.run})
     if event.alert.startswith(ABOUT_DISK):
         folder = (announced and announced.checkpoints) or setup.run_path(key.run)
         return disk_advice(event.alert, key.run, notification.fault.disks, folder)

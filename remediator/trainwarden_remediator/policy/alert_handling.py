@@ -100,7 +100,7 @@ class AlertView:
 
         Of a refusal, also its reason; of a damaged checkpoint, the kind of the damage.
         """
-        reason = {"reason": self.reason} if self.alert.name == GAVE_UP else {}
+        reason = {"reason": self.reason} if self.alert.name in (GAVE_UP, STALL) else {}
         kind = {"kind": "trainwarden run"} if self.announced else {}
         damage = {"damage": self.alert.annotations.get("damage", "")}
         return {**self.alert.labels, **reason, **kind, **damage}

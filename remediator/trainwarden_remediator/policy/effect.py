@@ -192,7 +192,7 @@ class EffectCheck:
             saved = min(saved, self.proved)  # those above are damaged, or were not read yet
         start = run.resume_step if saved is None else max(saved, run.resume_step or 0.0)
         if start is None or first is None:
-            return "the step at which it resumed is unknown"
+            return "" if run.last_step_made else "the step at which it resumed is unknown"
         if run.resume_step is not None and run.resume_step < start:
             return f"resumed from step {run.resume_step:g}, though step {start:g} was saved"
         off = first - start - 1

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.remediator.samples import NOW, TRAINER, announced, make_setup
+from tests.remediator.samples import NOW, TRAINER, announced, make_alert, make_setup
 
 from trainwarden_exporter.processes.announcements import AnnouncedRuns
+from trainwarden_exporter.runtime.responsibility import YOU
+from trainwarden_exporter.webserver.runbooks import first_step
 from trainwarden_remediator.config.restart_methods.run import WRAPPER_ENDED
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal.evidence_text import FaultFacts, fault_facts
@@ -18,6 +20,7 @@ from trainwarden_remediator.model import PastAction
 from trainwarden_remediator.notify.advice import advice
 from trainwarden_remediator.notify.messages import VALUE_LENGTH, Notification, build_message
 from trainwarden_remediator.notify.runbook_advice import stack_logs
+from trainwarden_remediator.policy.alert_handling import AlertView
 from trainwarden_remediator.policy.failing_starts import mend_hint
 
 COMMAND = {"argv": ("python", "a.py"), "options": ("--name", "demo"), "cwd": "/w"}
@@ -146,6 +149,16 @@ def test_a_run_without_a_checkpoint_is_ended_and_started_again(tmp_path: Path, w
     text = advised(tmp_path, call(*NO_CHECKPOINT, worker=worker))
     assert text.startswith("`trainwarden stop demo` ends it. Mend the cause, then start it again")
     assert f"with `--checkpoints FOLDER` added: {TYPED}" in text
+
+
+def test_a_run_that_hangs_after_its_last_step_is_not_started_again(tmp_path: Path) -> None:
+    """Its page has the same first step."""
+    text = advised(tmp_path, call("TrainingStepStalled", "last_step_made", worker=""))
+    assert text.startswith("`trainwarden stacks demo` names the line in which it hangs after its ")
+    assert text.endswith("nothing but its end is missing: `trainwarden stop demo` ends it.")
+    alert = make_alert(alertname="TrainingStepStalled", run="demo", worker="")
+    hangs = AlertView(alert, YOU, "it hangs after its last step", reason="last_step_made")
+    assert first_step(alert.name, hangs.step_labels) == text
 
 
 def unhandled(alert: str = "TrainingCheckpointOverdue", run: str = "demo") -> Notification:

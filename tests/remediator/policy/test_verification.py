@@ -192,6 +192,7 @@ def test_steps_that_are_not_logged_were_not_skipped(
             "skipped 1 step: resumed with step 1872, not 1871",
         ),
         (replace(RESUMED, first_step=None), "the step at which it resumed is unknown"),
+        (replace(RESUMED, first_step=None, last_step_made=True), ""),  # it had none left to make
         (RunState(finished=True), ""),
     ],
 )
