@@ -63,7 +63,7 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
             step_age=series.age("training_last_step_timestamp_seconds", run),
             silence=series.age("training_progress_timestamp_seconds", run),
             stall_limit=series.of("training_stall_pause_limit_seconds", run),
-            restart_limit=series.of("training_stall_restart_limit_seconds", run),
+            restart_limit=_restart_limit(series, run),
             counted=counted.get(run, ""),
             waits=_waits(series, run),
             halted=_halted(series, run),
@@ -112,6 +112,12 @@ def build_heartbeat_views(
 def _counted(state: RunProgress) -> str:
     count = counted_beside(state)
     return "" if count is None or not count.drawn else f"{count.drawn[-1]:,} of {count.total:,}"
+
+
+def _restart_limit(series: Series, run: str) -> float | None:
+    """Returns the restart limit; None while a start of the exporter leaves it undecided."""
+    undecided = series.word("stack_movement", run) == "undecided"
+    return None if undecided else series.of("training_stall_restart_limit_seconds", run)
 
 
 def _waits(series: Series, run: str) -> str:

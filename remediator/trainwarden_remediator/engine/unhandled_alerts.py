@@ -225,13 +225,13 @@ class UnhandledAlerts:
         return handling if alert.name == STALL and who == REMEDIATOR else ""
 
     async def _is_new(self, stall: _Tracked) -> bool:
-        """Whether the exporter shows that an earlier remediator has not recorded it already."""
+        """Whether its limit is known, and an earlier remediator has not recorded it already."""
         with suppress(ObservationError):
             run = (await self._observer.observe()).runs.get(stall.alert.run)
             before = await asyncio.to_thread(self._journal.last_stall, stall.alert.fingerprint)
             if run and before and (run.progress_at or math.inf) <= before.starts_at:
                 stall.alert, stall.recorded = before, True
-            return not stall.recorded
+            return not stall.recorded and not (run and run.undecided)
         return False
 
     async def _stall_facts(self, alert: Alert) -> Mapping[str, str]:

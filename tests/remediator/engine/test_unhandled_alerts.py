@@ -605,6 +605,10 @@ async def test_a_stall_is_announced_with_what_is_known_of_its_cause(
         await watch.clock.advance(200)
         assert watch.recorded() == []
         watch.observer.blind = None
+        watch.observer.runs["demo"] = replace(run, undecided=True)
+        await watch.clock.advance(100)
+        assert watch.recorded() == []
+        watch.observer.runs["demo"] = run
         await watch.clock.advance(10)
         (event,) = [one for one in watch.journal.newest_events(9) if one.kind == "stalled"]
         assert describe(event).startswith(f"TrainingStepStalled of 08:00 UTC: {text}")
