@@ -183,7 +183,7 @@ class SourceReport:
         if event.step == self.step and (self.dated or not event.dated):
             # A bar is drawn again, and a heartbeat sent again, without a new step.
             is_line = event.source.startswith("log/") and event.total_of in ("run", "line")
-            again = is_line and _is_lowest(event, self.same)
+            again = is_line and (_is_lowest(event, self.same) if event.dated else event.is_live)
             return replace(self, same=(event.step, event.timestamp)) if again else self
         last_dated = (event.step, event.timestamp) if event.dated else self.last_dated
         return replace(

@@ -291,6 +291,20 @@ class TestResumes:
         assert (course.attempt.first_step, course.resumes) == (step, 1)
         assert course.repeated == 84 - step
 
+    @pytest.mark.parametrize("read_first", [True, False])
+    def test_its_first_step_counts_though_nobody_saw_it_start(self, *, read_first: bool) -> None:
+        """The exporter was started at 1210, and reads the last lines again."""
+        events = [
+            line(83, 1203, dated=False),
+            TrainerStarted(1200, witnessed=False, learned_at=1210),
+        ]
+        before = lines(1, 83, 1000, seconds=1)
+        course = follow(before, events if read_first else reversed(events))
+        assert (course.step, course.phase, course.attempt.first_step) == (83, Phase.TRAINING, 83)
+        assert (course.last_step_at, course.last_sign_at) == (None, 1210)
+        course = follow(before, line(83, 1199, dated=False), events[1])
+        assert (course.step, course.phase) == (None, None)
+
     def test_a_rank_that_was_late_before_a_start_is_no_step_after_it(self) -> None:
         course = follow(lines(1, 83, 1000, seconds=1), line(81, 1083), TrainerStarted(1090))
         assert follow(line(84, 1200), course=course).attempt.first_step == 84
