@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """End the stacks. Returns 0 if none runs any more."""
+    """End the stacks. Returns 1 if one does not end, or if only others run than it ends."""
     locks = claims.all_locks()
     elsewhere: list[Path] = []
     try:
@@ -98,4 +98,4 @@ def run(options: argparse.Namespace) -> int:
     for folder in elsewhere:
         end = claims.command_to_end(folder)
         print(f"the stack in {folder} runs{' on' if running else ''}: `{end}` ends it")
-    return 1 if elsewhere else 0
+    return 1 if elsewhere and not running else 0

@@ -151,7 +151,9 @@ def _kind(field: FieldInfo) -> str:
 def _unit(metadata: object) -> str:
     """Returns `duration` or `size` if a parser of config_file.types reads the number, else ""."""
     text = str(metadata)
-    return "duration" if "parse_duration" in text else "size" if "parse_size" in text else ""
+    sizes = ("parse_size", "parse_space")
+    is_size = any(one in text for one in sizes)
+    return "duration" if "parse_duration" in text else "size" if is_size else ""
 
 
 def _name_of(annotation: Any) -> str:

@@ -124,6 +124,11 @@ def _kept(program: Path, places: Places) -> Path:
     if program.name in ("prometheus", "prometheus-alertmanager"):
         shutil.rmtree(kept, ignore_errors=True)
         shutil.copytree(unpacked, kept, symlinks=True)
+        for path in (kept, *kept.rglob("*")):
+            # Unpacked for one account alone; each service has an account of its own.
+            if not path.is_symlink():
+                mode = path.stat().st_mode
+                path.chmod(mode | (0o055 if mode & 0o100 else 0o044))
     return kept / program.relative_to(unpacked)
 
 

@@ -1,7 +1,7 @@
 """A plain training loop, as people write it: steps, checkpoints, and a resume from the newest.
 
     trainwarden run -- python train.py
-    trainwarden run --memory-limit 300MiB -- python train.py --leak
+    trainwarden run --memory-limit 500MiB -- python train.py --leak --step-seconds 2
 
 With PyTorch it trains a small network; without, a straight line, so that it runs on any host. It
 knows nothing of Trainwarden: what it prints is enough.

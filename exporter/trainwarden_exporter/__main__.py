@@ -19,7 +19,7 @@ from trainwarden_exporter.api import build_app
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.config import Config, RemediatorConfig, load_config
 from trainwarden_exporter.config_file.examination import all_problems
-from trainwarden_exporter.config_file.types import parse_duration, parse_size
+from trainwarden_exporter.config_file.types import parse_space, parse_typed_duration
 from trainwarden_exporter.discovery.host_scan import scan_host
 from trainwarden_exporter.discovery.proposal import propose
 from trainwarden_exporter.discovery.remediator_file import render_remediator
@@ -302,14 +302,14 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     preflight_parser.add_argument(
         "--gpu.memory-free",
         dest="gpu_memory_free",
-        type=argument_type(parse_size),
+        type=argument_type(parse_space),
         metavar="SIZE",
         help="memory that each GPU must have free",
     )
     preflight_parser.add_argument(
         "--gpu.timeout",
         dest="gpu_timeout",
-        type=argument_type(parse_duration),
+        type=argument_type(parse_typed_duration),
         default=TIMEOUT_SECONDS,
         metavar="DURATION",
         help="timeout of the GPU driver (default: %(default)gs)",

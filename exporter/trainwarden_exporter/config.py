@@ -232,7 +232,7 @@ def _add_worker(
         "role": one.role,
         "match": {"pid_file": announced.pid_file, "user": str(announced.uid)},
         "finishes": one.finishes,
-        "memory_limit": one.memory_limit,
+        "memory_limit": one.memory_limit and f"{one.memory_limit}B",
         "age_limit": one.age_limit,
     }
     log = AnnouncedLog.model_validate({
@@ -242,6 +242,7 @@ def _add_worker(
         "offset": one.log_offset,
         "announced_at": one.announced_at,
         "working_folder": Path(one.cwd) if one.cwd and account is None else None,
+        "checkpoint_folder": one.checkpoints if account is None else None,
     })  # fmt: skip
     added = RunConfig.model_validate(
         {
@@ -277,7 +278,7 @@ MAX_ANNOUNCED_FOLDERS = 16
 
 
 def announced_folders(config: Config) -> Iterator[Path]:
-    """Yields where the announced runs of this account write their logs and where they work.
+    """Yields where the announced runs of this account write logs and checkpoints, and work.
 
     The newest first, and not all of a sweep: each folder has a thread.
     """
@@ -287,6 +288,8 @@ def announced_folders(config: Config) -> Iterator[Path]:
     for log, working_folder in own[:MAX_ANNOUNCED_FOLDERS]:
         yield from (Path(file).parent for file in log.files)
         yield working_folder
+        if log.checkpoint_folder is not None:
+            yield log.checkpoint_folder
 
 
 def _announced_by(account: int | None, run: RunConfig) -> RunConfig:

@@ -37,6 +37,7 @@ from trainwarden_remediator.notify.http import HttpSender
 from trainwarden_remediator.notify.messages import Notification
 from trainwarden_remediator.notify.notifier import Notifier
 from trainwarden_remediator.notify.outbox import Outbox
+from trainwarden_remediator.notify.runbook_advice import stack_logs
 from trainwarden_remediator.observation.active_alerts import (
     ActiveAlertLister,
     Fetch,
@@ -211,7 +212,8 @@ class Remediator:
 
     def _advise(self, notification: Notification) -> str:
         since = self.clock.now() - self.setup.config.alert_stale_after
-        return advice(notification, self.setup, self.journal.past_actions(since))
+        actions = self.journal.past_actions(since)
+        return advice(notification, self.setup, actions, stack_logs())
 
     async def _is_overtaken(self, notification: Notification) -> bool:
         event, exporter = notification.event, None

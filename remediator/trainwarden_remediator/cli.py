@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from trainwarden_exporter import __version__
-from trainwarden_exporter.config_file.types import parse_duration
+from trainwarden_exporter.config_file.types import parse_typed_duration
 from trainwarden_exporter.webserver.flags import CommandParser, add_serving_flags, argument_type
 
 PROGRAM = "trainwarden-remediator"
@@ -14,7 +14,7 @@ LISTEN_ADDRESS = "127.0.0.1:10978"
 NEWEST_EVENTS = 1000
 """The events that `journal` shows without an option: a journal may have millions."""
 
-_duration = argument_type(parse_duration)
+_duration = argument_type(parse_typed_duration)
 
 
 def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:

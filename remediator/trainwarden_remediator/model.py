@@ -183,6 +183,7 @@ Reason = Literal[
     "at_prompt",
     "suspended",
     "moving",
+    "undecided",
     "at_work",
     "account_limit",
     "saving",

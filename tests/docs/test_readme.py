@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,19 @@ def test_it_is_read_in_a_few_minutes() -> None:
 def test_the_virtual_environment_of_the_reader_stays_first() -> None:
     """`trainwarden run -- python train.py` would otherwise run the python of Trainwarden."""
     assert re.findall(r"export PATH=(\S+)", README + YOUR_RUN) == ["$PATH:$PWD/.venv/bin"] * 2
+
+
+def test_the_leak_to_try_is_healed_by_each_restart() -> None:
+    """A restart is verified after 36 s: its run must not be above its limit again by then."""
+    example = runpy.run_path(str(PROJECT / "examples" / "plain" / "train.py"))
+    ((limit, pace),) = re.findall(
+        r"--memory-limit (\d+)MiB -- python examples/plain/train\.py --leak(?:.*-seconds (\d+))?",
+        README,
+    )
+    pytorch = 220  # MiB that its import takes
+    per_second = (example["LEAK_BYTES_PER_STEP"] >> 20) / float(pace or 0.5)
+    assert (int(limit) - pytorch) / per_second >= 60
+    assert int(limit) << 20 < example["LEAK_CEILING"]
 
 
 def test_every_link_and_picture_is_there() -> None:

@@ -1,10 +1,14 @@
-"""A run that hangs before the exporter starts is found by its stacks, as if it hung later."""
+"""A run that is silent before the exporter starts is judged as if it were silent later.
+
+A hang is found by its stacks; an evaluation keeps its limit.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,6 +22,7 @@ from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.collectors.stacks import StacksCollector
 from trainwarden_exporter.config import Config
 from trainwarden_exporter.processes.stacks import sampler
+from trainwarden_exporter.progress.tracker import ProgressTracker
 
 MARK = f"hang-before-{os.getpid()}-"
 TRAINS = """
@@ -25,12 +30,19 @@ import itertools, pathlib, queue, sys, time
 for step in itertools.count(1):
     print(f"epoch 0 step {step} loss 0.5", flush=True)
     time.sleep(0.3)
-    if pathlib.Path(sys.argv[2]).exists():
+    end = pathlib.Path(sys.argv[2])
+    if end.exists():
         print("saved", flush=True)
+        while end.read_text() == "evaluate":
+            sum(range(100_000))
         queue.Queue().get()
 """
 STUCK = 120.0
 """Seconds after which a run that is stuck may be restarted."""
+EVALUATION = 3600.0
+"""The same if it moves, by default."""
+SILENCE = 2100.0
+"""Seconds that the evaluation has taken when the exporter starts again."""
 
 Values = dict[tuple[str, ...], float]
 
@@ -50,8 +62,8 @@ class Run:
     def start_exporter(self) -> Exporter:
         return Exporter(None, build=lambda _: app.build_collectors(self.config))
 
-    def hang(self) -> None:
-        self.end.touch()
+    def hang(self, then: str = "") -> None:
+        self.end.write_text(then)
         until(lambda: self.log.read_text().endswith("saved\n"))
 
 
@@ -111,3 +123,31 @@ async def test_by_the_next_exporter_which_knows_the_pace(run: Run) -> None:
         assert after[f"training_{name}",] == before[f"training_{name}",]
     assert after["training_stall_limit_seconds",] < STUCK
     second.close()
+
+
+async def test_an_evaluation_that_goes_on_over_a_start_keeps_its_limit(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half an hour is its limit if nothing moves: a look must not come too late to lengthen it."""
+    first = run.start_exporter()
+    await until_seen(first, lambda one: one.get(("training_stall_limit_seconds",), 1800) < 1800)
+    run.hang("evaluate")
+    before = await until_seen(first, lambda one: one.get(("stack_movement", "moving")))
+    assert before["training_stall_restart_limit_seconds",] == EVALUATION
+    first.close()
+
+    def later(clock: Callable[[], float]) -> Callable[[], float]:
+        return lambda: clock() + SILENCE
+
+    now, elapsed = later(time.time), later(lambda: time.clock_gettime(time.CLOCK_BOOTTIME))
+    monkeypatch.setattr(time, "time", now)
+    monkeypatch.setattr(app, "ProgressTracker", partial(ProgressTracker, now=now, elapsed=elapsed))
+    monkeypatch.setattr(app, "StacksCollector", partial(StacksCollector, interval=0.2, now=now))
+    second = run.start_exporter()
+    seen = [await look(second) for _ in range(20)]
+    last = await until_seen(second, lambda one: one["stack_movement", "moving"])
+    second.close()
+    for values in (*seen, last):
+        assert time.time() - values["training_progress_timestamp_seconds",] > SILENCE
+        assert values["training_stall_restart_limit_seconds",] == EVALUATION
+        assert values["stack_movement", "undecided"] + values["stack_movement", "moving"] == 1

@@ -18,7 +18,7 @@ import preview
 from boards import BOARDS
 from boards.board import Board
 from demo_reasons import OF_THE_DEMO
-from previewing.asking import Prometheus, Window, answer, choose_all, filled
+from previewing.asking import SCRAPE_INTERVAL, Prometheus, Window, answer, choose_all, filled
 from running import Up, up
 
 PATIENCE = 200
@@ -116,7 +116,7 @@ def test_every_query_of_every_panel_variable_and_mark_is_answered(demo: Demo) ->
     while not all_there():
         if time.monotonic() > deadline:
             pytest.fail("\n".join(f"{a.board}: {a.panel}: {a.text}" for a in missing))
-        time.sleep(1)
+        time.sleep(SCRAPE_INTERVAL)
 
 
 def test_one_box_and_one_run_are_chosen_as_well_as_all(demo: Demo) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.remediator.engine.test_crash_recovery import Program
+from tests.remediator.forked_program import ForkedProgram
 from tests.remediator.live_host import Box
 from tests.remediator.samples import delivery
 from tests.waiting import until
@@ -83,7 +83,7 @@ class Victim(Program):
         """Alertmanager sends the alert; again, if nobody took it."""
         self.ask("/webhook", delivery(self.alert))
 
-    def kill(self, child: subprocess.Popen[bytes]) -> None:
+    def kill(self, child: ForkedProgram) -> None:
         child.kill()
         child.wait(60)
         self._about_to_ask |= self.box.journaled()[-1:] == ["save_requested"]

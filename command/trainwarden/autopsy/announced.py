@@ -8,10 +8,11 @@ import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from trainwarden.autopsy.model import LogReading
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.runtime.safe_open import open_regular
 
@@ -53,6 +54,9 @@ class AnnouncedWorker:
             return Path(self.run)  # it has no log
         return self.log if self.checkpoints is None else self.checkpoints
 
+    def wrote(self, log: LogReading) -> bool:
+        return self.log.resolve() == log.log.path.resolve()
+
     @property
     def ended(self) -> bool:
         return self.state in _ENDED
@@ -82,6 +86,16 @@ def has_finished(workers: Sequence[AnnouncedWorker]) -> bool | None:
         return False
     is_over = all(one.ended and not one.failed for one in workers)
     return True if "finished" in states and is_over else None
+
+
+def as_it_ended(worker: AnnouncedWorker, logs: Sequence[LogReading]) -> AnnouncedWorker:
+    """Returns `worker` as failed if its last process had ended before its stop was requested."""
+    log = next((one for one in logs if worker.wrote(one)), None)
+    if log is None or worker.state != "stopped":
+        return worker
+    kinds = ("started_again", "process_ended", "stop_requested")
+    start, end, stop = (log.tallies[one].last.order if one in log.tallies else 0 for one in kinds)
+    return replace(worker, state="failed") if worker.status and start < end < stop else worker
 
 
 def read_announced(

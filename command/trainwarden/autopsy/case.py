@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from statistics import median
@@ -25,6 +26,8 @@ MIN_STEPS_AHEAD = 100
 """Steps of a checkpoint beyond the last logged one: fewer, a run makes between two lines."""
 MIN_NOT_FINITE = 3
 """Values of a loss that are not finite, for more than one bad batch."""
+
+_SCRIPT = re.compile(r"can't open file '([^']+)'")
 
 
 class Case:
@@ -128,8 +131,11 @@ class Case:
 
     @property
     def not_started(self) -> str:
-        """Why `trainwarden run` could never start a command of the run."""
-        return next((one.not_started for one in self.material.announced if one.not_started), "")
+        """Why no command of the run could do anything."""
+        found = self.late("environment_missing")
+        script = found and not self.attempts and _SCRIPT.search(found.last.text)
+        logged = f"The script {script[1]} was not found" if script else ""
+        return next((one.not_started for one in self.material.announced if one.not_started), logged)
 
     def has_finished(self, attempt: Attempt) -> bool:
         """Whether an attempt finished, as it logged or, for the last ones, as was recorded."""

@@ -9,6 +9,8 @@ from trainwarden.autopsy.signs import Sign
 
 LIKELY = 4
 """Points from which a cause is called likely."""
+RESUME = "Resume from the last good checkpoint."
+"""What to do, where there is one."""
 
 Setting = Literal[
     "container", "inference", "memory", "watchdog", "rollouts", "disk", "progress", "workers"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from trainwarden.autopsy.announced import AnnouncedWorker
 from trainwarden.autopsy.case import ALIVE_SECONDS, Case
 from trainwarden.autopsy.machine_findings import repeated_gpu_fault
+from trainwarden.autopsy.model import LogReading
 from trainwarden.autopsy.pause import STILL_SECONDS, find_pause
 from trainwarden.autopsy.signs import Evidence, describe
 from trainwarden_exporter.frameworks.base import Phase
@@ -259,10 +261,21 @@ def restarts(case: Case) -> Evidence | None:
     last = [at for at in times if end - at <= RESTARTS_SECONDS]
     if len(last) < MANY_RESTARTS:
         return None
+    starts = [one.started_at for one in case.material.announced if _was_restarted(case, one)]
     return Evidence(
         f"The remediator restarted it {len(last)} times in the last hour of the log, the last time "
-        f"at {format_time(last[-1])}"
+        f"at {format_time(max(last[-1], *starts))}"
     )
+
+
+def _was_restarted(case: Case, worker: AnnouncedWorker) -> bool:
+    """Whether the last process of `worker` was started by the remediator.
+
+    The log has the time at which the process before it ended, and not that of the start.
+    """
+    tallies = next((one.tallies for one in case.logs if worker.wrote(one)), {})
+    asked, start = tallies.get("restart_requested"), tallies.get("started_again")
+    return asked is not None and start is not None and start.last.order == asked.last.order + 1
 
 
 def silent_before_stop(case: Case) -> Evidence | None:
@@ -283,6 +296,26 @@ def _silent_for(case: Case, least: float) -> Evidence | None:
     return Evidence(f"It had printed nothing for {silent} when it was stopped: it may have hung")
 
 
+def lived_on(case: Case) -> Evidence | None:
+    """Each process that logged the exception outlived it, as where a thread failed."""
+    found = case.late("raised", "exception")
+    lived = {log.name for log in case.logs for one in case.material.announced if _lived(one, log)}
+    if found is None or not lived.issuperset(found.files):
+        return None
+    return Evidence("The process that logged it lived on")
+
+
+def _lived(worker: AnnouncedWorker, log: LogReading) -> bool:
+    """Whether what wrote `log` lives, or was ended by a stop that came after its exceptions."""
+    if not worker.wrote(log) or worker.failed:
+        return False
+    if not worker.ended:
+        return worker.alive
+    orders = {kind: tally.last.order for kind, tally in log.tallies.items()}
+    raised = max(orders.get("raised", 0), orders.get("exception", 0))
+    return worker.state == "stopped" and raised < orders.get("stop_requested", 0)
+
+
 def failure_explains(case: Case) -> Evidence | None:
     if case.first_error is None and case.loop is None:
         return None
@@ -290,13 +323,7 @@ def failure_explains(case: Case) -> Evidence | None:
 
 
 def _announced_end(case: Case, state: str) -> Evidence | None:
-    if state == "failed":
-        is_explained = case.first_error is not None
-    else:  # what had ended before was not ended by the stop
-        ended, stop = case.late("exit_status"), case.late("stop_requested")
-        is_explained = (
-            ended is not None and stop is not None and ended.first.order < stop.first.order
-        )
+    is_explained = state == "failed" and case.first_error is not None
     found = [
         one
         for one in case.material.announced

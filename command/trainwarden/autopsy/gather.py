@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainwarden.autopsy import host
 from trainwarden.autopsy import patterns as autopsy_patterns
-from trainwarden.autopsy.announced import AnnouncedWorker, split_runs
+from trainwarden.autopsy.announced import AnnouncedWorker, as_it_ended, split_runs
 from trainwarden.autopsy.files import (
     MAX_TOTAL_BYTES,
     FolderFiles,
@@ -143,6 +143,7 @@ def gather(
     logs = tuple(
         _dated(one, announced) for one in _read_logs(files.logs, samples, framework, unread)
     )
+    announced = tuple(as_it_ended(one, logs) for one in announced)
     kernel = read_kernel_log()
     if kernel is not None:
         logs += _of_this_host(kernel, logs)
@@ -272,7 +273,7 @@ def _read_logs(
 def _dated(log: LogReading, announced: Sequence[AnnouncedWorker]) -> LogReading:
     """Dates the end of a log without times by the end that its run recorded."""
     for one in announced:
-        if one.ended_at and one.log.resolve() == log.log.path.resolve():
+        if one.ended_at and one.wrote(log):
             return log.with_end(one.ended_at)
     return log
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainwarden.autopsy import machine_findings as seen
 from trainwarden.autopsy.cause import Cause
+from trainwarden.autopsy.findings import not_started
 from trainwarden.autopsy.signs import FINISHED, Sign, any_time, first_of, lines
 from trainwarden_exporter.frameworks.base import bullet_points
 
@@ -157,6 +158,7 @@ MACHINE_CAUSES: tuple[Cause, ...] = (
         (
             lines("environment_missing", points=5, what="It was not found"),
             first_of("environment_missing"),
+            Sign(-4, not_started),
             FINISHED,
         ),
         bullet_points("""

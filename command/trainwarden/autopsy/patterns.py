@@ -61,6 +61,7 @@ STARTS = (
         r"^trainwarden: \S+ process \d+ ended (?:with|by) [^;]+; starts again$",
         Phase.STARTING,
     ),
+    LinePattern("process_ended", r"^trainwarden: process \d+ ended (?:with|by) "),
     LinePattern("restart_requested", r"^trainwarden: restart requested by the remediator$"),
     LinePattern("stop_requested", r"^trainwarden: stop requested$"),
     LinePattern(

@@ -9,6 +9,8 @@ from trainwarden_exporter.runtime.formatting import format_duration
 
 STILL_SECONDS = 1800.0
 """Time without progress that is a stall, whatever the usual time of a step."""
+AFTER_ERROR_SECONDS = 60.0
+"""Time without progress that a report mentions after an error, which an evaluation does not log."""
 USUAL_STEPS = 5
 """Usual steps without a step that a report mentions."""
 
@@ -37,9 +39,7 @@ def find_pause(case: Case) -> Pause | None:
     if latest is None or latest.last_step is None or not running:
         return None
     log = next(one for one in case.logs if one.name == latest.file)
-    worker = next(
-        (one for one in running if one.log.resolve() == log.log.path.resolve()), running[0]
-    )
+    worker = next((one for one in running if one.wrote(log)), running[0])
     # Of lines without times, the last change of their file is the time of the last one.
     at = log.log.modified if latest.progress_at is None else latest.progress_at
     steps, began = latest.last_step - (latest.first_step or 0), latest.began_at
@@ -48,4 +48,5 @@ def find_pause(case: Case) -> Pause | None:
     usual = max(0.0, at - began) / steps if steps else 0.0
     seconds = case.material.now - max(at, worker.started_at)
     least = USUAL_STEPS * usual if usual else STILL_SECONDS
-    return Pause(worker.run, seconds, usual) if seconds >= max(ALIVE_SECONDS, least) else None
+    shortest = ALIVE_SECONDS if case.first_error is None else AFTER_ERROR_SECONDS
+    return Pause(worker.run, seconds, usual) if seconds >= max(shortest, least) else None

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from trainwarden.autopsy import settings
 from trainwarden.autopsy.announced import AnnouncedWorker
 from trainwarden.autopsy.case import Case
-from trainwarden.autopsy.cause import LIKELY, Setting
+from trainwarden.autopsy.cause import LIKELY, RESUME, Setting
 from trainwarden.autopsy.model import Attempt, LogReading
 from trainwarden.autopsy.timeline import how_it_ended, timeline
 from trainwarden.autopsy.verdict import Verdict, Weighed
@@ -185,7 +185,8 @@ def resume_text(case: Case) -> str:
     repeats = any(attempt.first_step == step for attempt in case.attempts[1:])
     first = step if repeats else step + 1
     own = f", which the framework's own records count as {first - offset}" if offset else ""
-    lost = f"; steps {first} to {last} are repeated" if last is not None and last > step else ""
+    steps = f"steps {first} to {last} are" if last != first else f"step {first} is"
+    lost = f"; {steps} repeated" if last is not None and last > step else ""
     return f"step {first}{own}{lost}"
 
 
@@ -231,6 +232,8 @@ def next_steps(verdict: Verdict) -> list[str]:
     """Returns what to do now, of the likely causes."""
     found = [step for one in verdict.likely[:2] for step in one.cause.next_steps]
     case = verdict.case
+    if case.resume is None or case.resume.checkpoint is None:
+        found = [one for one in found if one != RESUME]
     if (case.finished and not case.not_finite) or not verdict.likely:
         return found
     step = case.checkpoint_step
@@ -264,6 +267,10 @@ def proposed_settings(verdict: Verdict) -> str:
 def alerts(verdict: Verdict) -> list[str]:
     """Returns the alerts that report the likely causes."""
     found = [alert for one in verdict.likely[:3] for alert in one.cause.alerts]
+    material = verdict.case.material
+    parts = {log.role for log in material.logs} | {one.role for one in material.framework.roles}
+    if parts.isdisjoint(("inference", "orchestrator", "rollout")) and not verdict.case.waiting:
+        found = [alert for alert in found if alert != "TrainingWaitingForRollouts"]
     return list(dict.fromkeys(found))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainwarden.autopsy import findings as seen
 from trainwarden.autopsy import machine_findings as machine
-from trainwarden.autopsy.cause import Cause
+from trainwarden.autopsy.cause import RESUME, Cause
 from trainwarden.autopsy.signs import FINISHED, Sign, absent, any_time, first_of, lines
 from trainwarden_exporter.frameworks.base import bullet_points
 
@@ -204,9 +204,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
             Sign(-2, seen.refused_before),
             FINISHED,
         ),
-        bullet_points("""
-            - Resume from the last good checkpoint.
-        """),
+        bullet_points(f"- {RESUME}"),
         ("workers",),
         ("TrainingWorkerInterrupted",),
     ),
@@ -284,6 +282,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
             lines("exception", points=1, what="A traceback", key=True),
             Sign(-3, seen.error_explains),
             Sign(-2, seen.refused_before),
+            Sign(-4, seen.lived_on),
             FINISHED,
         ),
         bullet_points("""

@@ -95,8 +95,8 @@ def _outside(case: Case) -> Iterator[Event]:
                 found.last.at, f"{found.last.file}: {kind.replace('_', ' ')}", found.last.text
             )
     for tally in case.tallies(("restart_requested",)):
-        for at in tally.times:
-            yield Event(at, f"{tally.last.file}: {tally.last.text.removeprefix('trainwarden: ')}")
+        for at in tally.times:  # of the end: that of the request is not in the log
+            yield Event(at, f"{tally.last.file}: the process ended, and the remediator started it")
     for at, text in case.material.actions:
         yield Event(at, text)
     for boot in case.boots:

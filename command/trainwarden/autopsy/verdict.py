@@ -71,10 +71,12 @@ class Verdict:
         case = self.case
         if not self.has_material:
             return "The folder holds no log and no checkpoint of a run."
-        if self.pause is not None and (not self.likely or self.likely[0].cause.name == "stalled"):
-            return f"{self.pause}."
-        if self.likely:
-            return f"{case.not_started or self.likely[0].cause.title}."
+        title = f"{case.not_started or self.likely[0].cause.title}." if self.likely else ""
+        if self.pause is not None:
+            is_all = not self.likely or self.likely[0].cause.name == "stalled"
+            return f"{self.pause}." if is_all else f"{self.pause}. {title}"
+        if title:
+            return title
         if case.finished:
             return "Nothing wrong was found: the run finished."
         if case.latest is None:

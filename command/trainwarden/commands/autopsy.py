@@ -34,8 +34,8 @@ examples:
   trainwarden autopsy grpo                     a run of `trainwarden run`, by its name
   trainwarden autopsy /srv/run --json | jq -r '.causes[0].title'
 
-exit status: 0 if no likely cause of a failure was found, 3 if one was, 1 if FOLDER cannot be read,
-2 for wrong usage"""
+exit status: 0 if no likely cause of a failure was found, 3 if one was, 1 if FOLDER cannot be read
+or holds nothing of a run, 2 for wrong usage"""
 
 CAUSE_FOUND = 3
 
@@ -116,4 +116,6 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write("\n")
     else:
         sys.stdout.write(render(verdict))
+    if not verdict.has_material:
+        return 1
     return CAUSE_FOUND if verdict.likely else 0

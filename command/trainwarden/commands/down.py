@@ -17,7 +17,8 @@ examples:
                                          `up --folder` has named, if no other runs
   trainwarden down --config /srv/run     that one
 
-exit status: 0 if none runs any more, 1 if one does not end, or goes on in a folder of its own"""
+exit status: 0 if all that it ends have ended, 1 if one does not end, or if it ended none though
+several run in named folders"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

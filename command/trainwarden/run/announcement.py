@@ -88,6 +88,12 @@ class Announcement:
         self.content.update(state="stopped", dismissed=self.content["state"])
         self.save()
 
+    def record_hopeless(self, hopeless: bool) -> None:
+        """Records whether the command is not started again as no start of it can work."""
+        if hopeless:
+            self.content["never_works"] = True
+            self.save()
+
     def record_own_restart(self) -> None:
         """Records that this program starts the command again, without a request."""
         restarts = [

@@ -13,6 +13,7 @@ import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 from trainwarden.run.process_tree import read_start_ticks
@@ -28,6 +29,16 @@ _IGNORED = (
 )
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit codes of a shell for a command that cannot be started."""
+
+
+def why_not_started(program: str, number: int) -> str:
+    """Returns the error of a start in words; of a file here that is not in PATH, how it is run."""
+    if number != errno.ENOENT or "/" in program or not Path(program).is_file():
+        return os.strerror(number)
+    if os.access(program, os.X_OK):
+        return f"not in PATH; the file here is `./{program}`"
+    runs = f": `python {program}` runs it" if program.endswith(".py") else ""
+    return f"not in PATH, and the file here is not executable{runs}"
 
 
 class Command:

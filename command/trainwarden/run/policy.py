@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from getopt import GetoptError, getopt
 
 from trainwarden.run.announcement import Announcement
+from trainwarden.run.launcher import NOT_EXECUTABLE, NOT_FOUND
 
 NEVER, ON_FAILURE, ON_REQUEST = "never", "on-failure", "on-request"
 POLICIES = (NEVER, ON_FAILURE, ON_REQUEST)
@@ -28,6 +29,11 @@ CLOCK_ERROR_SECONDS = 0.1
 _TIMEOUT_OPTIONS = ("kill-after=", "signal=", "foreground", "preserve-status", "verbose")
 AT_ONCE_ENDS = 2
 """Such failures, and no other start, after which a command is not started again."""
+_NO_PROGRAM = re.compile(
+    rb"\S*\bpython[\w.-]*: (?:can't open file '|can't find '__main__' module in '"
+    rb"|No module named |Error while finding module specification for ')"
+)
+"""How Python ends if there is no script or module of the name that it is to run."""
 MAX_FAILURES = 5
 MAX_DELAY_SECONDS = 60.0
 
@@ -134,16 +140,20 @@ def failed_at_once(lasted: float, status: int, shown: bytes) -> bool:
     return lasted < AT_ONCE_SECONDS and os.WIFEXITED(status) and not _read_counts(shown)
 
 
-def never_works(announcement: Announcement, *, at_once: bool) -> bool:
-    """Returns whether a command has failed in the first seconds of each start, always alike.
+def never_works(announcement: Announcement, shown: bytes, *, at_once: bool) -> bool:
+    """Returns whether no further start of a command helps, after the end of the last one.
 
-    Counts an end `at_once`, which the next save announces. A missing file or a wrong option is
-    mended by no further start; a command that has worked may wait for a port or for memory.
+    There is no program to start, or it has failed in the first seconds of each start, always alike:
+    a missing file or a wrong option. A command that has worked may wait for a port or for memory.
+    Counts an end `at_once`, which the next save announces. `shown` is what it has printed last.
     """
-    content = announcement.content
+    content, statuses = announcement.content, {one[2] for one in announcement.exits}
     count = content["failures_at_once"] = content.get("failures_at_once", 0) + at_once
-    statuses = {one[2] for one in announcement.exits}
-    return AT_ONCE_ENDS <= content["starts"] == count and len(statuses) == 1
+    if content["starts"] != count or len(statuses) != 1:
+        return False
+    is_missing = os.waitstatus_to_exitcode(*statuses) in (NOT_EXECUTABLE, NOT_FOUND)
+    no_program = _NO_PROGRAM.match(shown.rstrip().rpartition(b"\n")[2]) is not None
+    return count >= AT_ONCE_ENDS or is_missing or no_program
 
 
 def is_time_over(argv: Sequence[str], lasted: float, status: int) -> bool:
@@ -225,8 +235,7 @@ def describe_prospect(
     """Returns who starts a command again that has ended in `state`; "" after a normal end.
 
     `waits` is whether it waits for the remediator, `delay` the time in seconds until this program
-    starts it, `over` whether its own time limit has ended it, `never_works` whether each start has
-    failed at once.
+    starts it, `over` whether its own time limit has ended it, `never_works` whether no start helps.
     """
     if state == "stopped" and over:
         return "the time you gave it is over: nobody starts it again"
@@ -239,7 +248,7 @@ def describe_prospect(
     if waits:
         return "it waits an hour for the remediator, which starts it again in the mode act"
     if never_works:
-        return "nobody starts it again: each start has failed within seconds, before any step"
+        return "nobody starts it again: a further start would fail within seconds, too"
     if policy == ON_FAILURE:
         return f"nobody starts it again: it failed {MAX_FAILURES + 1} times, soon after each start"
     hint = "" if policy == NEVER else f" (`--restart {ON_FAILURE}` or `--detach` would)"

@@ -15,7 +15,12 @@ from typing import Any
 from trainwarden.run.announcement import Announcement
 from trainwarden.run.control import Client, refusal
 from trainwarden.run.ending import GRACE_SECONDS, TICK_MILLISECONDS, Ending
-from trainwarden.run.launcher import MESSAGE_BYTES, NOT_EXECUTABLE, NOT_FOUND
+from trainwarden.run.launcher import (
+    MESSAGE_BYTES,
+    NOT_EXECUTABLE,
+    NOT_FOUND,
+    why_not_started,
+)
 from trainwarden.run.left_processes import describe_left_behind
 from trainwarden.run.policy import (
     ON_FAILURE,
@@ -266,13 +271,14 @@ class Wrapper:
     def _fail_to_start(self, number: int) -> None:
         argv = self._announcement.content["argv"]
         code = NOT_FOUND if number == 2 else NOT_EXECUTABLE  # noqa: PLR2004 - ENOENT
-        self._answer_request(error=os.strerror(number))
+        why = why_not_started(argv[0], number)
+        self._answer_request(error=why)
         self._streams.restore()
-        print(f"trainwarden run: {argv[0]}: {os.strerror(number)}", file=sys.stderr)  # noqa: T201
+        print(f"trainwarden run: {argv[0]}: {why}", file=sys.stderr)  # noqa: T201
         self._status = code << 8
         # a mistyped command is no run: nobody is to be called
         state = "failed" if self._announcement.content["starts"] else "stopped"
-        self._announcement.record_exit(state, self._status, [os.strerror(number)])
+        self._announcement.record_exit(state, self._status, [why])
 
     def _handle_exit(self, status: int) -> None:
         self._relay.drain()
@@ -292,7 +298,7 @@ class Wrapper:
             delay = self._failures.next_delay(lasted)
         at_once = state == "failed" and failed_at_once(lasted, status, self._log.tail)
         waits = waits_for_remediator(state, policy, detached=self._detached)
-        hopeless = waits and never_works(self._announcement, at_once=at_once)
+        hopeless = waits and never_works(self._announcement, self._log.tail, at_once=at_once)
         waits = waits and not hopeless
         left = describe_left_behind(self._announcement.content["goes_on"])
         if prospect := left or describe_prospect(
@@ -306,6 +312,7 @@ class Wrapper:
         elif waits:
             self._retry_until = time.monotonic() + RETRY_SECONDS
         else:
+            self._announcement.record_hopeless(hopeless)
             self._status = status
             first = state == "failed" and self._announcement.content["starts"] == 1
             seen = first and policy != ON_FAILURE and self._streams.is_watched

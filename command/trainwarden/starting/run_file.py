@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from trainwarden.run.start import default_name
 from trainwarden_exporter.config_file.examination import all_problems
 from trainwarden_exporter.config_file.loader import LocatedError, Section, load
-from trainwarden_exporter.config_file.types import Bytes, LocalPath, Name, Seconds
+from trainwarden_exporter.config_file.types import LocalPath, Name, Seconds, Space
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.inference.addresses import check_ready_address, check_url
 from trainwarden_exporter.inference.command_lines import parse_address, parse_server_command
@@ -72,7 +72,7 @@ class CommandConfig(Section):
     restart: Literal["never", "on-failure", "on-request"] = "on-request"
     """Who may start the command again."""
 
-    memory_limit: Annotated[Bytes, Field(gt=0)] | None = None
+    memory_limit: Annotated[Space, Field(gt=0)] | None = None
     """Memory of the command and its descendants above which it is restarted."""
 
     age_limit: Annotated[Seconds, Field(gt=0)] | None = None

@@ -10,7 +10,7 @@ from typing import Self
 from trainwarden_exporter.checkpoints.pollers import make_pollers
 from trainwarden_exporter.checkpoints.proofs import ProofSnapshot
 from trainwarden_exporter.checkpoints.scanner import CheckpointSnapshot
-from trainwarden_exporter.checkpoints.specs import SAVING_SECONDS, CheckpointSpec
+from trainwarden_exporter.checkpoints.specs import CheckpointSpec
 from trainwarden_exporter.disk.mounts import Mount
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.run_config import RunConfig
@@ -102,6 +102,11 @@ PROVED_STEP = _gauge(
 PROVED_TIME = _gauge(
     "checkpoint_proved_timestamp_seconds",
     "Time at which the newest proved checkpoint was completed.",
+)
+UNPROVED_STEP = _gauge(
+    "checkpoint_unproved_step",
+    "Step of the oldest complete checkpoint, after the newest proved one, whose content is not read"
+    " yet.",
 )
 PROVED_INFO = _gauge(
     "checkpoint_proved_info", "1 for the newest proved checkpoint; the label has its path.", "path"
@@ -205,9 +210,7 @@ class CheckpointsCollector(Collector):
         """
         for spec, seen in self._pollers.last_results():
             in_progress = seen.value.in_progress
-            saves = (
-                in_progress is not None and self._now() - in_progress[0].changed_at < SAVING_SECONDS
-            )
+            saves = seen.value.is_saving(spec.layout.completeness, self._now())
             yield spec.run, in_progress[1] if in_progress is not None and saves else None
 
     def collect(self) -> Iterable[Family]:
@@ -316,6 +319,9 @@ def _proof_samples(spec: CheckpointSpec, proofs: ProofSnapshot) -> Iterator[Samp
             yield DAMAGED_INFO, (*spec.labels, one.path), 1
     if (newest := proofs.newest_proved) is not None:
         yield PROVED_STEP, spec.labels, newest.step
+        newer = proofs.checkpoints[: proofs.checkpoints.index(newest)]
+        unread = [one.step for one in newer if one.state == "unproved" and one.step is not None]
+        yield UNPROVED_STEP, spec.labels, min(unread, default=None)
         yield PROVED_TIME, spec.labels, newest.step_dir.completed_at
         if newest.path.isprintable():  # a label is UTF-8, and another path would be a wrong one
             yield PROVED_INFO, (*spec.labels, newest.path), 1

@@ -56,7 +56,9 @@ SAMPLES = _counter(
 MOVEMENT = _gauge(
     "movement",
     "1 for what the processes of a run without progress do together, 0 for the others: moving,"
-    " stuck (all wait, for each other or for a process of this host that stands still), unknown.",
+    " stuck (all wait, for each other or for a process of this host that stands still), unknown,"
+    " undecided (silent since before a start of the exporter, which has looked for too short a"
+    " time: it counts as moving).",
     "movement",
 )
 STUCK_SINCE = _gauge(
@@ -121,8 +123,10 @@ class StackReport:
 class _WatchedRun:
     """What is known of the processes of one run; it survives a reload while its workers do."""
 
-    def __init__(self, run: RunWorkers, read: ReadStacks) -> None:
+    def __init__(self, run: RunWorkers, read: ReadStacks, since: float) -> None:
         self.run = run
+        self._since = since
+        """When it was first watched (Unix seconds)."""
         self.looking = Lock()
         self.looked_at = -math.inf
         """When the last look began (monotonic)."""
@@ -131,6 +135,14 @@ class _WatchedRun:
         """Attempts to read a stack, by result."""
         self.sampler = RunSampler(read_stacks=self._count)
         self._read = read
+
+    def is_undecided(self, silence: float, now: float) -> bool:
+        """Whether the looks at a silence are too few to say that nothing moves.
+
+        So of a silence from before they began, for as long as what moved counts as moving: the
+        exporter before may have seen it move, and knew a longer limit for it.
+        """
+        return silence < self._since - STALE_SECONDS and now - self._since < MOVED_SECONDS
 
     def _count(self, pid: int, threads: int) -> Stacks:
         stacks = self._read(pid, threads)
@@ -156,7 +168,10 @@ class StacksCollector(Collector):
         now: Callable[[], float] = time.time,
     ) -> None:
         """`trees` returns the processes of all workers at the last collection."""
-        self._watched = {run.name: _WatchedRun(run, read_stacks) for run in runs if run.workers}
+        since = now()
+        self._watched = {
+            run.name: _WatchedRun(run, read_stacks, since) for run in runs if run.workers
+        }
         self._trees = trees
         self._silence = silence
         self._interval = interval
@@ -187,14 +202,21 @@ class StacksCollector(Collector):
     def movement(self, run: str, silence: float | None) -> Movement:
         """Returns what the processes of `run` do since its last sign of progress, `silence`.
 
-        Stuck only if two rounds of samples have shown it.
+        Stuck only if two rounds of samples have shown it. What is undecided counts as moving.
         """
-        report = self._current(run)
-        if report is None or report.silence != silence:
+        if silence is None or self._silence(run) != silence:
             return Movement.UNKNOWN
-        if report.diagnosis.confirmed:
+        report = self._current(run)
+        if report is not None and report.diagnosis.confirmed:
             return Movement.STUCK
-        return Movement.MOVING if report.has_moved(self._now()) else Movement.UNKNOWN
+        moved = report is not None and report.has_moved(self._now())
+        return Movement.MOVING if moved or self._is_undecided(run) else Movement.UNKNOWN
+
+    def _is_undecided(self, run: str) -> bool:
+        watched, silence = self._watched.get(run), self._silence(run)
+        if watched is None or silence is None:
+            return False
+        return watched.is_undecided(silence, self._now())
 
     def script_end(self, run: str, silence: float | None) -> ScriptEnd | None:
         """Returns how the script of `run` is over since its last sign of progress, `silence`."""
@@ -215,9 +237,13 @@ class StacksCollector(Collector):
         for run, watched in self._watched.items():
             for result in ("read", "not_python", "failed"):
                 yield SAMPLES, (run, result), watched.samples[result]
-        for report in self.artifacts:
-            if isinstance(report, StackReport):
-                yield from report_samples(report, self._now())
+        reports = {one.run: one for one in self.artifacts if isinstance(one, StackReport)}
+        for run in self._watched:
+            undecided = self._is_undecided(run)
+            if (report := reports.get(run)) is not None:
+                yield from report_samples(report, self._now(), undecided=undecided)
+            elif undecided:
+                yield from movement_samples(run, Movement.UNDECIDED)
 
     def _current(self, run: str) -> StackReport | None:
         """Returns what the last report on `run` still says; None once the silence is over."""
@@ -287,11 +313,15 @@ def lasting(seen: LastSeen, now: float) -> LastSeen:
     return {one: was for one, was in seen.items() if now - was.at < LASTING.get(was.activity, 0.0)}
 
 
-def report_samples(report: StackReport, now: float) -> Iterator[Sample]:
+def movement_samples(run: str, shown: Movement) -> Iterator[Sample]:
+    yield from ((MOVEMENT, (run, movement), movement is shown) for movement in Movement)
+
+
+def report_samples(report: StackReport, now: float, *, undecided: bool = False) -> Iterator[Sample]:
     """Yields the samples of a run whose silence is suspicious, at `now` (Unix seconds)."""
-    run, diagnosis = report.run, report.diagnosis
-    for movement in Movement:
-        yield MOVEMENT, (run, movement), movement is report.movement(now)
+    run, diagnosis, shown = report.run, report.diagnosis, report.movement(now)
+    undecided = undecided and shown is Movement.UNKNOWN
+    yield from movement_samples(run, Movement.UNDECIDED if undecided else shown)
     yield STUCK_SINCE, (run,), report.stuck_since
     counts = Counter((worker, seen.activity) for (worker, _), seen in report.seen.items())
     for (worker, activity), count in counts.items():

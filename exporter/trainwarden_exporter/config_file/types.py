@@ -18,6 +18,7 @@ _NUMBER = re.compile(r"\d{1,300}(?:\.\d+)?", re.ASCII)
 
 _SIZE = re.compile(r"(\d{1,30}(?:\.\d+)?)\s*(?:([kmgtpe])(i?))?b?", re.ASCII | re.IGNORECASE)
 _LARGEST = 2**63 - 1
+_LEAST_SPACE = 1 << 20
 
 
 def parse_duration(value: object) -> float:
@@ -42,6 +43,16 @@ def parse_duration(value: object) -> float:
     return sum(float(part) * seconds for part, seconds in parts if part is not None)
 
 
+def parse_typed_duration(text: str) -> float:
+    """Returns the seconds in a duration that an operator types. Raises ValueError without a unit.
+
+    `hold --for 10` would be over before the ten minutes or hours that are meant.
+    """
+    if _NUMBER.fullmatch(text):
+        raise ValueError(f"{text} has no unit: {text}s, {text}m or {text}h")
+    return parse_duration(text)
+
+
 def parse_size(value: object) -> int:
     """Returns the bytes in `value`: a whole number, or units of 1000 (`MB`) or 1024 (`MiB`).
 
@@ -57,6 +68,18 @@ def parse_size(value: object) -> int:
     size = int(number) * factor if number.isdigit() else int(float(number) * factor)
     if size > _LARGEST:
         raise ValueError("not a size: too large")
+    return size
+
+
+def parse_space(value: object) -> int:
+    """Returns the bytes in `value`, as `parse_size`, of memory or of a disk.
+
+    Raises ValueError also for a number of bytes below 1 MiB, which lacks a unit: a worker would be
+    over a `memory_limit: 5` at once.
+    """
+    size = parse_size(value)
+    if 0 < size < _LEAST_SPACE and str(value).strip().isdigit():
+        raise ValueError(f"{size} bytes: is a unit missing, such as GiB? If not, write {size}B")
     return size
 
 
@@ -80,6 +103,9 @@ Seconds = Annotated[float, BeforeValidator(parse_duration), Field(ge=0, allow_in
 
 Bytes = Annotated[int, BeforeValidator(parse_size)]
 """A size in bytes, written `8GiB`, `500MB` or as a number."""
+
+Space = Annotated[int, BeforeValidator(parse_space)]
+"""As Bytes, of memory or of a disk: less than 1 MiB only with a unit."""
 
 LocalPath = Annotated[Path, BeforeValidator(_path_text), AfterValidator(_resolve)]
 """A path; relative paths are relative to the folder of the configuration file."""

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from trainwarden_exporter.config_file.loader import Section, unique_by
-from trainwarden_exporter.config_file.types import Bytes, LocalPath, Seconds
+from trainwarden_exporter.config_file.types import Bytes, LocalPath, Seconds, Space
 
 
 class ProbeConfig(Section):
@@ -20,7 +20,7 @@ class ProbeConfig(Section):
     size: Annotated[Bytes, Field(ge=1 << 20, le=1 << 30)] = 16 << 20
     """Bytes to write; skipped unless twice as much and 5 % of the disk are free."""
 
-    speed_floor: Annotated[Bytes, Field(ge=0)] = 100_000_000
+    speed_floor: Annotated[Space, Field(ge=0)] = 100_000_000
     """Minimum write speed in bytes per second."""
 
 
@@ -28,7 +28,7 @@ class DiskConfig(Section):
     path: LocalPath
     """Label `path`: a folder on the disk."""
 
-    free_floor: Annotated[Bytes, Field(ge=0)] | None = None
+    free_floor: Annotated[Space, Field(ge=0)] | None = None
     """Minimum free space; default: 5 % of the disk, at most 20 GiB."""
 
     probe: ProbeConfig | None = None

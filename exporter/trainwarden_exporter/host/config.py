@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from trainwarden_exporter.config_file.loader import Section
-from trainwarden_exporter.config_file.types import Bytes, LocalPath
+from trainwarden_exporter.config_file.types import LocalPath, Space
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 
@@ -16,7 +16,7 @@ Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class HostConfig(Section):
-    memory_available_floor: Annotated[Bytes, Field(ge=0)] | None = None
+    memory_available_floor: Annotated[Space, Field(ge=0)] | None = None
     """Minimum available memory; default: 8 % of the total, at most 8 GiB."""
 
     cgroup: LocalPath | None = None

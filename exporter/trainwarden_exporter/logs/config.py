@@ -134,8 +134,10 @@ class AnnouncedLog(LogConfig):
 
     announced_at: float
 
+    checkpoint_folder: Path | None = None
+    """Where its writer saves; None of another account's;"""
     working_folder: Path | None = None
-    """Where its writer was started, and the disk is watched; None of another account's."""
+    """and where it was started: these disks are watched."""
 
 
 def check_names(logs: Sequence[LogConfig]) -> Sequence[LogConfig]:

@@ -87,7 +87,7 @@ class Announcement(BaseModel):
     )
     state: Literal["starting", "running", "restarting", "finished", "failed", "stopped"] = "running"
     dismissed: Literal["finished", "failed", ""] = ""
-    """How it had ended by itself, if an operator has dismissed it since."""
+    """How it had ended before an operator dismissed it, if one has."""
     restart: Literal["never", "on-failure", "on-request"] = "never"
     pid: Annotated[int, Field(ge=0)]
     start_ticks: Annotated[int, Field(ge=0)] = 0
@@ -99,6 +99,8 @@ class Announcement(BaseModel):
     ended_at: float | None = None
     exits: Annotated[tuple[_Exit, ...], Field(max_length=100)] = ()
     """Pid, start time in ticks and wait status of the last processes that ended."""
+    never_works: bool = False
+    """Whether its `trainwarden run` has ended as no further start can work."""
     own_restarts: Annotated[tuple[_Restart, ...], Field(max_length=100)] = ()
     """Unix time and wait status of the ends after which `trainwarden run` itself started again."""
     last_lines: Annotated[tuple[_Text, ...], Field(max_length=100)] = ()
@@ -202,9 +204,9 @@ class AnnouncedRuns:
     stopped: frozenset[WorkerKey] = frozenset()
     """Workers that were stopped, and have not been started again;"""
     dismissed: Mapping[WorkerKey, str] = field(default_factory=dict)
-    """of these, how each had ended by itself that was dismissed later;"""
+    """of these, how each one had ended that was dismissed later;"""
     ended_with_run: frozenset[WorkerKey] = frozenset()
-    """and those that no operator stopped: their run had ended."""
+    """and the ones that no operator stopped: their run had ended."""
 
     def exit_of(self, key: WorkerKey, identity: Identity) -> ProcessExit | None:
         """Returns how a process of worker `key` ended; None if its announcement does not name it.

@@ -10,7 +10,7 @@ from typing import Annotated, Protocol, Self, TypeVar
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from trainwarden_exporter.config_file.loader import LocatedError, Section, unique_by
-from trainwarden_exporter.config_file.types import Bytes, Name, Seconds
+from trainwarden_exporter.config_file.types import Name, Seconds, Space
 from trainwarden_exporter.processes.accounts import find_uid
 from trainwarden_exporter.processes.matching import Selector, WorkerKey
 
@@ -28,7 +28,7 @@ class WorkerConfig(Section):
     expected: Annotated[int, Field(ge=0)] = 1
     """Expected number of processes, without descendants."""
 
-    memory_limit: Annotated[Bytes, Field(gt=0)] | None = None
+    memory_limit: Annotated[Space, Field(gt=0)] | None = None
     """Memory limit of the worker, including descendants."""
 
     age_limit: Annotated[Seconds, Field(gt=0)] | None = None

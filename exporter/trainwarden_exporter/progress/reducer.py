@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
 
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.progress.continuation import with_records
@@ -175,9 +176,13 @@ def _apply_start(state: RunProgress, event: TrainerStarted) -> RunProgress:
     state = _begin_attempt(state, attempt)
     if state.steps:
         return state
-    if event.witnessed:
-        return replace(state, phase=Phase.STARTING, phase_began_at=began, last_sign_at=began)
-    return replace(state, phase=None, phase_began_at=None, last_sign_at=event.learned_at)
+    phase = (Phase.STARTING, began) if event.witnessed else (None, None)
+    sign = began if event.witnessed else event.learned_at
+    state = replace(state, phase=phase[0], phase_began_at=phase[1], last_sign_at=sign)
+    # It may make no other step, and stand still for ever.
+    again = [(source, one.repeated_since(began)) for source, one in state.reports.items()]
+    steps = [StepReported(source, *step, event.witnessed) for source, step in again if step]
+    return reduce(_apply_step, steps, state)
 
 
 def _begin_attempt(state: RunProgress, attempt: Attempt, *, carry: bool = True) -> RunProgress:

@@ -22,6 +22,9 @@ JITTER_SECONDS = 5.0
 """Seconds within which a source may go back slightly in the same attempt: several ranks write
 one log, and not in order."""
 
+SETTLED_SECONDS = 5.0
+"""Seconds after a start during which the last lines of the previous attempt may still arrive."""
+
 MAX_LAG_SECONDS = 60.0
 """Seconds after which a source with a lower step is not merely lagging."""
 
@@ -180,7 +183,7 @@ class SourceReport:
         if event.step == self.step and (self.dated or not event.dated):
             # A bar is drawn again, and a heartbeat sent again, without a new step.
             is_line = event.source.startswith("log/") and event.total_of in ("run", "line")
-            again = is_line and _is_lowest(event, self.same)
+            again = is_line and (_is_lowest(event, self.same) if event.dated else event.is_live)
             return replace(self, same=(event.step, event.timestamp)) if again else self
         last_dated = (event.step, event.timestamp) if event.dated else self.last_dated
         return replace(
@@ -196,6 +199,11 @@ class SourceReport:
         """Returns this after the lower step of `event`."""
         again = _is_lowest(event, self.repeat)
         return replace(self, repeat=(event.step, event.timestamp)) if again else self
+
+    def repeated_since(self, began: float) -> tuple[int, float] | None:
+        """Returns the repeated step of a process that began then, of one silent before, or None."""
+        since = max(began, self.timestamp + JITTER_SECONDS)
+        return min((x for x in (self.repeat, self.same) if x and x[1] >= since), default=None)
 
     def shifted(self, seconds: float) -> SourceReport:
         """Returns this on a clock that was set by `seconds`."""
@@ -296,10 +304,6 @@ class Count:
     @property
     def key(self) -> tuple[str, int | None]:
         return self.source, self.total
-
-
-SETTLED_SECONDS = 5.0
-"""Seconds after a start during which the last lines of the previous attempt may still arrive."""
 
 
 @dataclass(frozen=True, slots=True)

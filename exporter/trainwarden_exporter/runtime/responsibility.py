@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from trainwarden_exporter.runtime.formatting import format_duration
 
 LABEL = "Who acts"
@@ -87,12 +89,27 @@ def with_limit(handling: str, seconds: float) -> str:
 
 
 AT_PROMPT = "it waits for you at a prompt"
-SUSPENDED = "it is stopped: `kill -CONT` continues it"
 """How an operator has halted a run, as a clause about it."""
+
+_STOPPED = re.compile(r"\bprocess (\d+) of \S+ is stopped\b", re.ASCII)
+
+
+def continues(waits: str) -> str:
+    """Returns what continues the processes of a run that a signal has stopped.
+
+    `waits`: which process of it waits for what, as the exporter shows it; empty if not known.
+    """
+    pids = dict.fromkeys(_STOPPED.findall(waits))
+    return f"`{' '.join(('kill -CONT', *pids))}` continues {'them' if len(pids) > 1 else 'it'}"
+
+
+def suspended(waits: str) -> str:
+    """Returns the same of a run that is stopped, with what `continues` it."""
+    return f"it is stopped: {continues(waits)}"
 
 
 def left_alone(halted: str) -> str:
-    """Returns what the remediator does about a run that is `halted`, a clause of the above."""
+    """Returns what the remediator does about a run that is `halted`, such a clause."""
     return f"the remediator leaves it alone: {halted}"
 
 

@@ -32,6 +32,9 @@ _ELSEWHERE = "the remediator may not restart it"
 """The remediator's reason where the `trainwarden run` of a command has ended, too."""
 _NOT_RESTARTED = "Nobody starts it again: its trainwarden run has ended."
 
+OVERDUE = "TrainingCheckpointOverdue"
+_AFTER_DISK = "Once there is room, it is restarted automatically."
+
 LISTED_RUNS = 3
 """Most runs that are named, if all have finished."""
 
@@ -122,7 +125,11 @@ def _alerts_without_problem(
 
 def _is_explained(alert: RemediatorAlert, problems: Sequence[Problem]) -> bool:
     """Whether the alert belongs to a problem on which somebody acts no later than on it."""
-    own = [one for one in problems if one.concerns(alert.run, alert.worker)]
+    own = [
+        one
+        for one in problems
+        if one.concerns(alert.run, alert.worker) and (not one.overdue or alert.alert == OVERDUE)
+    ]
     if alert.alert in LINE_SECONDS or alert.handling == OF_STANDSTILL:
         return bool(own)
     return any(urgency(one.who) <= urgency(alert.who_acts) for one in own)
@@ -159,9 +166,19 @@ def _is_contradicted(problem: Problem, remediator: RemediatorStatus | str | None
 def _start_it(problem: Problem, remediator: RemediatorStatus | str | None) -> str:
     """Returns what starts a command again; "" where the first step of an alert has it."""
     command = problem.start_command
+    if isinstance(remediator, RemediatorStatus) and _waits_for_disk(problem, remediator):
+        return _AFTER_DISK
     firing = remediator.firing or () if isinstance(remediator, RemediatorStatus) else ()
     shown = any(command in alert.first_step for alert in firing)
     return start_again(command) if command and not shown else ""
+
+
+def _waits_for_disk(problem: Problem, remediator: RemediatorStatus) -> bool:
+    """Whether an operator only mends a disk, after which the remediator restarts the command."""
+    yours = [one.alert for one in _known(problem, remediator) if one.who_acts == YOU]
+    able = f"{problem.run}/{problem.worker}" in (remediator.may_restart or ())
+    able = able and remediator.mode == "act" and not _given_up(problem, remediator)
+    return able and bool(yours) and all(one.startswith("TrainingDisk") for one in yours)
 
 
 def _handling(problem: Problem, remediator: RemediatorStatus) -> tuple[str, str]:
@@ -249,13 +266,12 @@ def _before_an_alert(problem: Problem, remediator: RemediatorStatus) -> tuple[st
             calls=remediator.calls,
         )
         return who, as_sentence(who, handling)
-    may_restart = f"{problem.run}/{problem.worker}" in remediator.may_restart
+    worker = f"{problem.run}/{problem.worker}"
+    may_restart = worker in remediator.may_restart
     if problem.failed and not may_restart:
         return YOU, _NOT_RESTARTED
     since = "it came over its limit" if problem.over_limit else "its end"
-    who, handling = before_alert(
-        problem.worker, may_restart=may_restart, mode=remediator.mode, since=since
-    )
+    who, handling = before_alert(worker, may_restart=may_restart, mode=remediator.mode, since=since)
     return who, as_sentence(who, handling)
 
 

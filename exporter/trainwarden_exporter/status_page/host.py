@@ -133,22 +133,29 @@ def build_worker_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[Work
             age=series.age("worker_start_timestamp_seconds", *key),
             age_limit=series.of("worker_age_limit_seconds", *key),
             cpu=series.of("worker_cpu_seconds_total", *key),
-            restarts=series.of("worker_restarts_total", *key),
             unconfirmed=sum(
                 count
                 for labels, count in series.all("worker_unconfirmed_missing_processes").items()
                 if labels[:3] == key
             ),
-            **_announced_facts(announced.get(WorkerKey(key[0], key[1])), now),
+            **_announced_facts(
+                announced.get(WorkerKey(key[0], key[1])),
+                series.of("worker_restarts_total", *key),
+                now,
+            ),
         )
         for key, expected in series.all("worker_expected_processes").items()
     )
 
 
-def _announced_facts(found: Announcement | None, now: float) -> dict[str, Any]:
+def _announced_facts(
+    found: Announcement | None, restarts: float | None, now: float
+) -> dict[str, Any]:
+    """`restarts`: how many the exporter has seen since its own start."""
     if found is None:
-        return {}
+        return {"restarts": restarts}
     facts: dict[str, Any] = {"own_restarts": _own_restarts(found.own_restarts, now)}
+    facts |= {"restarts": max(restarts or 0, found.starts - 1)}
     facts |= {"left_behind": count_left_behind([found])}
     if found.failure:
         facts |= {

@@ -43,6 +43,7 @@ from trainwarden_exporter.status_page.problems import (
     heartbeat_problems,
     host_problems,
     run_problems,
+    waits_for_server,
     worker_problems,
 )
 from trainwarden_exporter.status_page.remediator import (
@@ -165,7 +166,9 @@ def _views(page: PageData) -> Views:
         build_host_view(page.outcomes),
         build_gpus_view(page.outcomes),
         build_disk_views(page.outcomes),
-        with_standstills(page.remediator, {run.name for run in runs if run.stands}),
+        with_standstills(
+            page.remediator, {run.name for run in runs if run.stands or waits_for_server(run)}
+        ),
         build_heartbeat_views(page.outcomes, now=page.now, runs=names),
     )
 

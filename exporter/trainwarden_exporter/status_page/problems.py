@@ -56,6 +56,8 @@ class Problem:
     """and what is done, as a sentence."""
     alert: str = ""
     """The alert, of a problem that is nothing but an alert."""
+    overdue: bool = False
+    """Whether it is that a checkpoint is overdue, which is the fault behind no other alert."""
 
     def concerns(self, run: str, worker: str) -> bool:
         """Whether an alert or an action on this run and worker belongs to the problem."""
@@ -87,9 +89,15 @@ def run_problems(run: RunView) -> Iterator[Problem]:
         )
         how = as_sentence(YOU, left_alone(run.halted))
         yield replace(stands, who=YOU, how=how) if run.halted else stands
+    if run.finished and run.finite_until is not None:
+        last = f"step {run.finite_until:,.0f}, the last with a finite loss"
+        clause = f"{run.name} has finished, and what it saved after {last}, is of no use"
+        how = f"`trainwarden checkpoints {run.name}` names the checkpoint to start it again from."
+        yield Problem("bad", clause, run.name, who=YOU, how=how)
     for tone, clause, worker in _run_clauses(run):
         if tone in ("bad", "warn"):
             yield Problem(tone, clause, run.name, worker)
+    yield from _checkpoint_problems(run)
     yield from heartbeat_problems(run.heartbeats, run.name)
 
 
@@ -111,10 +119,32 @@ def _run_clauses(run: RunView) -> Iterator[tuple[Tone, str, str]]:
         yield brake.tone, f"{clause} (log {brake.log})", ""
     for container in run.containers:
         yield container.tone, f"container {container.name}: {_container(container)}", ""
+
+
+def _checkpoint_problems(run: RunView) -> Iterator[Problem]:
     for checkpoint in run.checkpoints:
         # The standstill explains that it is overdue, but no lack of room, which may be its cause.
-        shown = replace(checkpoint, interval=None) if run.stalled or run.late else checkpoint
-        yield shown.tone, _checkpoint(run, shown), ""
+        explained = run.stalled or run.late or _is_of_outage(run, checkpoint)
+        shown = replace(checkpoint, interval=None) if explained else checkpoint
+        if run.finished:  # the problem of the whole run names the step
+            shown = replace(shown, finite_until=None)
+        if shown.tone in ("bad", "warn"):
+            overdue = shown.overdue and not (shown.is_late or shown.resume_problem)
+            yield Problem(shown.tone, _checkpoint(run, shown), run.name, overdue=overdue)
+
+
+def waits_for_server(run: RunView) -> bool:
+    """Whether a server of the run is down, which explains what else the run does not do."""
+    down = any(server.tone == "bad" for server in run.servers)
+    return down and all(_is_of_outage(run, one) for one in run.checkpoints if one.overdue)
+
+
+def _is_of_outage(run: RunView, seen: CheckpointView) -> bool:
+    """Whether a checkpoint was not long overdue when a server of the run went down."""
+    down = [one.since for one in run.servers if one.tone == "bad" and one.since is not None]
+    if not down or seen.age is None or seen.overdue_after is None:
+        return False
+    return seen.age - max(down) < 2 * seen.overdue_after
 
 
 def heartbeat_problems(heartbeats: Iterable[HeartbeatView], run: str = "") -> Iterator[Problem]:
@@ -207,7 +237,8 @@ def _checkpoint(run: RunView, seen: CheckpointView) -> str:
         return f"a resume of {run.name} would take a damaged checkpoint, {seen.resume_problem}"
     if seen.is_late:
         last = f"step {seen.finite_until:,.0f}, the last with a finite loss"
-        return f"the newest checkpoint of {run.name} was saved after {last}"
+        loss = f"the loss of {run.name} {'was' if run.finished else 'is'} NaN or infinite"
+        return f"{loss}: its newest checkpoint was saved after {last}"
     if seen.overdue and seen.age is not None and seen.overdue_after is not None:
         age, due = format_duration(round(seen.age)), format_duration(round(seen.overdue_after))
         return f"the newest checkpoint of {run.name} is {age} old (overdue after {due})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from trainwarden_exporter.logs.counters import ErrorLine, UnreadStep
@@ -11,7 +12,7 @@ from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.progress.tracker import ReadProgress, RunWatch
 from trainwarden_exporter.progress.trainings import counted_beside
-from trainwarden_exporter.runtime.responsibility import AT_PROMPT, SUSPENDED
+from trainwarden_exporter.runtime.responsibility import AT_PROMPT, suspended
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page.host import failures
 from trainwarden_exporter.status_page.run_views import (
@@ -62,7 +63,7 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
             step_age=series.age("training_last_step_timestamp_seconds", run),
             silence=series.age("training_progress_timestamp_seconds", run),
             stall_limit=series.of("training_stall_pause_limit_seconds", run),
-            restart_limit=series.of("training_stall_restart_limit_seconds", run),
+            restart_limit=_restart_limit(series, run),
             counted=counted.get(run, ""),
             waits=_waits(series, run),
             halted=_halted(series, run),
@@ -113,6 +114,12 @@ def _counted(state: RunProgress) -> str:
     return "" if count is None or not count.drawn else f"{count.drawn[-1]:,} of {count.total:,}"
 
 
+def _restart_limit(series: Series, run: str) -> float | None:
+    """Returns the restart limit; None while a start of the exporter leaves it undecided."""
+    undecided = series.word("stack_movement", run) == "undecided"
+    return None if undecided else series.of("training_stall_restart_limit_seconds", run)
+
+
 def _waits(series: Series, run: str) -> str:
     shown = series.word("stack_movement", run) in ("moving", "stuck")
     return series.word("stack_chain_info", run) if shown or _halted(series, run) else ""
@@ -125,7 +132,7 @@ def _halted(series: Series, run: str) -> str:
     if some("stack_processes", "prompt"):
         return AT_PROMPT
     stopped = some("worker_process_states", "stopped")
-    return SUSPENDED if stopped else ""
+    return suspended(series.word("stack_chain_info", run)) if stopped else ""
 
 
 def _checkpoint(series: Series, key: Labels) -> CheckpointView:
@@ -160,11 +167,17 @@ def _finite_until(series: Series, run: str) -> float | None:
 
 
 def _sound_checkpoint(series: Series, run: str) -> str:
-    """Returns the path of a newest proved checkpoint that is from before a loss of NaN, or ""."""
+    """Returns the path of a newest proved checkpoint that is from before a loss of NaN, or "".
+
+    Also "" as long as a newer one from before it is not read yet.
+    """
     if (until := _finite_until(series, run)) is None:
         return ""
     proved = series.all("checkpoint_proved_step").items()
-    kinds = [key for key, step in proved if key[0] == run and step <= until]
+    unread = series.all("checkpoint_unproved_step")
+    kinds = [
+        key for key, step in proved if key[0] == run and step <= until < unread.get(key, math.inf)
+    ]
     return next((series.word("checkpoint_proved_info", *key) for key in kinds), "")
 
 

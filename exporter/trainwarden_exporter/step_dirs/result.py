@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import heapq
+import re
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from trainwarden_exporter.step_dirs.completeness import StepDir
+from trainwarden_exporter.step_dirs.completeness import FilesByPath, StepDir
 
+_DIGITS = re.compile(r"\d+")
 MAX_LISTED = 32
 """Maximum number of listed entries, for complete and incomplete ones each."""
 
@@ -63,6 +66,56 @@ def combine(results: Iterable[ScanResult], listed: int) -> ScanResult:
 def newest_of(step_dirs: Iterable[StepDir], limit: int = MAX_LISTED) -> tuple[StepDir, ...]:
     """Returns the newest of `step_dirs`, newest first."""
     return tuple(heapq.nlargest(limit, step_dirs, key=lambda step_dir: step_dir.sort_key))
+
+
+def without_cut_short(result: ScanResult, listed: int) -> ScanResult:
+    """Returns `result`, in which entries that were cut short do not count as complete.
+
+    For entries without a proof. One was cut short if it has nothing but the files that each of the
+    others had written first, and lacks a kind of file that these have: its disk was full, or its
+    process was killed, and it does not change any more either.
+    """
+    cut = [one for one in result.complete if _is_cut_short(one, result.complete)]
+    if not cut:
+        return result
+    begun = (replace(one, complete=False, completed_at=0.0) for one in cut)
+    return replace(
+        result,
+        complete=tuple(one for one in result.complete if one not in cut),
+        incomplete=newest_of((*result.incomplete, *begun), listed),
+        complete_count=result.complete_count - len(cut),
+        incomplete_count=result.incomplete_count + len(cut),
+    )
+
+
+MIN_OTHERS = 2
+"""Complete entries that show which files are written, in which order."""
+
+
+def _is_cut_short(one: StepDir, complete: Iterable[StepDir]) -> bool:
+    known = [other.files for other in complete if other is not one and other.files is not None]
+    if not one.files or len(known) < MIN_OTHERS:
+        return False
+    own = Counter(map(_kind, one.files))
+    return all(
+        len(files) > len(one.files)
+        and not own.keys() >= set(map(_kind, files))
+        and _began_with(files, own, len(one.files))
+        for files in known
+    )
+
+
+def _began_with(files: FilesByPath, kinds: Counter[str], count: int) -> bool:
+    """Whether the first `count` of these files may have been of these kinds."""
+    last = sorted(file.modified for file in files.values())[count - 1]
+    before = Counter(_kind(path) for path, file in files.items() if file.modified < last)
+    by_then = Counter(_kind(path) for path, file in files.items() if file.modified <= last)
+    return before <= kinds <= by_then
+
+
+def _kind(path: str) -> str:
+    """Returns a name without its numbers, which are those of a step, a shard or a rank."""
+    return _DIGITS.sub("0", path)
 
 
 MAX_INTERVALS = 10

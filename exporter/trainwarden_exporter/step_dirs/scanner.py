@@ -7,14 +7,18 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
-from trainwarden_exporter.frameworks.completeness_rules import CompletenessRule, FolderContent
+from trainwarden_exporter.frameworks.completeness_rules import (
+    CompletenessRule,
+    FolderContent,
+    SettledRule,
+)
 from trainwarden_exporter.runtime.formatting import printable
 from trainwarden_exporter.step_dirs.completeness import StepDir, assess_step_dir
 from trainwarden_exporter.step_dirs.filesystem import FileSystem, is_denied, is_gone
 from trainwarden_exporter.step_dirs.index import StepIndex
 from trainwarden_exporter.step_dirs.listing import MAX_ENTRIES, FolderListing
 from trainwarden_exporter.step_dirs.names import NameParser, StepDirName
-from trainwarden_exporter.step_dirs.result import MAX_LISTED, ScanResult
+from trainwarden_exporter.step_dirs.result import MAX_LISTED, ScanResult, without_cut_short
 from trainwarden_exporter.step_dirs.tensor_files import check_tensor_files
 from trainwarden_exporter.step_dirs.throttle import Throttle
 from trainwarden_exporter.step_dirs.tree_walk import (
@@ -113,7 +117,9 @@ class FolderScanner:
         self._log_denied(denied)
         self._log_cut()
         count = self._listing.count - len(self._ignored)
-        return self._index.result(count, self._listing.others, listed=self._listed)
+        result = self._index.result(count, self._listing.others, listed=self._listed)
+        has_no_proof = isinstance(self._rule, SettledRule)
+        return without_cut_short(result, self._listed) if has_no_proof else result
 
     def _scan_order(self) -> Iterator[StepDirName]:
         """Yields the names to examine, most important first; a name may repeat."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from aiohttp import web
 
-from trainwarden_exporter.config_file.types import parse_duration
+from trainwarden_exporter.config_file.types import parse_typed_duration
 from trainwarden_exporter.runtime.formatting import format_duration
 from trainwarden_remediator.api.middleware import (
     authenticate,
@@ -95,7 +95,7 @@ def run_hold(remediator: Remediator, query: dict[str, str], who: str, why: str) 
     now = remediator.clock.now()
     wanted = Hold(since=now)
     if "for" in query:
-        wanted = Hold.lasting(parse_duration(query["for"]), remediator.clock)
+        wanted = Hold.lasting(parse_typed_duration(query["for"]), remediator.clock)
     run, worker = query.get("run", ""), query.get("worker", "")
     wanted = replace(wanted, run=run, worker=worker, who=who, why=why)
     service.hold(remediator.setup, wanted, now)

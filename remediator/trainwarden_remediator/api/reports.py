@@ -8,7 +8,7 @@ import time
 
 from aiohttp import web
 
-from trainwarden_exporter.config_file.types import parse_duration
+from trainwarden_exporter.config_file.types import parse_typed_duration
 from trainwarden_exporter.webserver import html
 from trainwarden_exporter.webserver.markdown import plain_text, to_html
 from trainwarden_exporter.webserver.runbooks import local_runbook
@@ -53,7 +53,7 @@ def report_routes(remediator: Remediator) -> list[web.RouteDef]:
         if await authenticate(request, remediator, as_password=True) is None:
             return unauthorized(LOGIN_CHALLENGE, LOGIN_TEXT)
         try:
-            since = parse_duration(request.query.get("since", f"{DEFAULT_PERIOD_SECONDS:g}"))
+            since = parse_typed_duration(request.query.get("since", f"{DEFAULT_PERIOD_SECONDS:g}s"))
         except ValueError as error:
             return web.Response(status=400, text=f"since: {error}\n")
         async with slots:

@@ -17,6 +17,7 @@ from functools import partial
 from aiohttp import web
 
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.runtime.responsibility import LINE_SECONDS
 from trainwarden_exporter.scrape import exposition
 from trainwarden_exporter.scrape.exposition import RenderedPage
 from trainwarden_exporter.webserver import html
@@ -47,12 +48,16 @@ from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
 from trainwarden_remediator.policy.halts import HALTS_SHOWN, halted_runs
+from trainwarden_remediator.policy.passed_waits import WAITING, last_steps
 from trainwarden_remediator.telemetry import metrics, status_page
 from trainwarden_remediator.telemetry.headline import CurrentWork
 from trainwarden_remediator.telemetry.state import RemediatorState
 
 MAX_CONCURRENT_PAGES = 2
 """Number of pages that are rendered at the same time."""
+
+_DEPENDS_ON_RUN = HALTS_SHOWN | {WAITING, *LINE_SECONDS}
+"""Alerts about which the run itself decides who acts."""
 
 REREAD_SECONDS = 1.0
 """Seconds between two readings of the exporter's file for pages: anybody may request these, and a
@@ -183,13 +188,13 @@ async def _current_work(request: web.Request) -> CurrentWork:
     # The end of an announced run is known without the exporter.
     known = {"", *(key.run for key in remediator.setup.announced.workers)}
     if isinstance(alerts, str) or all(
-        one.name not in HALTS_SHOWN and one.run in known for one in alerts
+        one.name not in _DEPENDS_ON_RUN and one.run in known for one in alerts
     ):
         return work
-    exporter = await remediator.read_exporter_state()
-    if exporter is None:
+    if (exporter := await remediator.read_exporter_state()) is None:
         return work
-    return replace(work, halted=halted_runs(exporter), finished=exporter.finished_runs)
+    halted, last = halted_runs(exporter), last_steps(exporter)
+    return replace(work, halted=halted, finished=exporter.finished_runs, last_steps=last)
 
 
 def _read_work(remediator: Remediator, state: RemediatorState, alerts: ActiveAlerts) -> CurrentWork:

@@ -22,7 +22,7 @@ from trainwarden_exporter.config_file.loader import (
     problem_at,
     similar,
 )
-from trainwarden_exporter.config_file.types import Bytes, LocalPath, Name, Seconds
+from trainwarden_exporter.config_file.types import LocalPath, Name, Seconds, Space
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, read_announcements
 from trainwarden_exporter.processes.config import (
@@ -110,7 +110,7 @@ class Config(Section):
     """The exporter of this host."""
     alertmanager: AlertmanagerEndpoint = AlertmanagerEndpoint()
     """The Alertmanager that sends the webhooks."""
-    disk_reserve: Bytes = 1 << 30
+    disk_reserve: Space = 1 << 30
     """The free space that each disk of a run must have for a restart (on a small disk, 1 % of its
     size). A disk that is out of inodes, read-only or not responding also blocks the restart."""
     failsafe: FailsafeSettings = FailsafeSettings()

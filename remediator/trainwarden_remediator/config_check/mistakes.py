@@ -33,9 +33,20 @@ def find_mistakes(path: Path) -> tuple[Problem, ...]:
     try:
         observed = examine(own.value.exporter.config, ExporterConfig)
     except ConfigError as error:
-        return (*own.problems, *error.problems)
+        return (*own.problems, *(_with_reason(one, path) for one in error.problems))
     found = [*map(_with_similar_playbook, own.problems), *_references(path, own, observed)]
     return (*sorted(found, key=lambda one: one.line or 0), *observed.problems)
+
+
+def _with_reason(problem: Problem, path: Path) -> Problem:
+    """Says of an exporter.yml that cannot be read why it is looked for."""
+    if problem.line is not None or problem.path.exists():
+        return problem
+    why = (
+        f"{path.name} names it as `exporter: config:` (default exporter.yml), as its targets are"
+        " workers of it; `trainwarden up --config` starts without it, for runs of `trainwarden run`"
+    )
+    return replace(problem, message=f"{problem.message}: {why}")
 
 
 def _with_similar_playbook(problem: Problem) -> Problem:

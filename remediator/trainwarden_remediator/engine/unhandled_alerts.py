@@ -21,7 +21,6 @@ from typing import Any
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.bounded_calls import bounded_call
-from trainwarden_exporter.runtime.formatting import format_duration, format_size
 from trainwarden_exporter.runtime.responsibility import REMEDIATOR, STALL
 from trainwarden_remediator.alertmanager.api import (
     ListedAlert,
@@ -30,6 +29,11 @@ from trainwarden_remediator.alertmanager.api import (
 )
 from trainwarden_remediator.alertmanager.webhook_payload import WATCHDOG, Alert
 from trainwarden_remediator.config.schema import Setup
+from trainwarden_remediator.engine.alert_causes import (
+    CAUSE_SHOWN,
+    MEMORY_OVER_LIMIT,
+    describe_cause,
+)
 from trainwarden_remediator.evidence.sources import read_log_facts
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.event_text import describe_reason, printable
@@ -37,7 +41,7 @@ from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.journal.queries import LAST_ACTIONS
 from trainwarden_remediator.model import BLOCKED_SECONDS, NOT_FINITE, Decision, Incident, Verdict
 from trainwarden_remediator.observation.active_alerts import Fetch
-from trainwarden_remediator.observation.model import ExporterState, RunState, WorkerState
+from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.observation.snapshot import Observer
 from trainwarden_remediator.policy.alert_end import OUTLASTS_RUN, alert_end
 from trainwarden_remediator.policy.alert_handling import CHECKPOINT_DAMAGED
@@ -71,7 +75,9 @@ NOTIFIED_OTHERWISE = frozenset(
 MAX_DETAIL_LENGTH = 400
 """Characters of a description in a message."""
 
-MEMORY_OVER_LIMIT = "TrainingWorkerMemoryOverLimit"
+ATTEMPTS = 3
+"""How often the exporter is asked for the step before a loss that is not finite: no message before
+it names the checkpoint to go back to, and a host under load answers late."""
 
 MAX_RECEIVERS = 16
 """Most names of receivers that are remembered; there are two at most as shipped."""
@@ -198,10 +204,10 @@ class UnhandledAlerts:
             # An alert with a playbook has events of its own, unless nobody acts on it.
             if one.alert.remediation and one.alert.fingerprint not in unowned:
                 continue
-            if not destinations.isdisjoint(one.receivers):
+            # What an operator has ended may fire from before that, after a start of the stack.
+            if not destinations.isdisjoint(one.receivers) or self._alert_end(one.alert):
                 continue
-            # An operator has ended it: after a start of the stack, it may fire from before that.
-            if self._alert_end(one.alert):
+            if known.kind == "stalled" and not await self._is_new(known):
                 continue
             await self._record(known.kind, known.alert, unowned.get(one.alert.fingerprint))
             known.recorded = True
@@ -218,13 +224,21 @@ class UnhandledAlerts:
         who, handling = situation.stall_handling(alert.run)
         return handling if alert.name == STALL and who == REMEDIATOR else ""
 
+    async def _is_new(self, stall: _Tracked) -> bool:
+        """Whether its limit is known, and an earlier remediator has not recorded it already."""
+        with suppress(ObservationError):
+            run = (await self._observer.observe()).runs.get(stall.alert.run)
+            before = await asyncio.to_thread(self._journal.last_stall, stall.alert.fingerprint)
+            if run and before and (run.progress_at or math.inf) <= before.starts_at:
+                stall.alert, stall.recorded = before, True
+            return not stall.recorded and not (run and run.undecided)
+        return False
+
     async def _stall_facts(self, alert: Alert) -> Mapping[str, str]:
         """Returns what is done about a stall, or how an operator has halted the run."""
-        with suppress(ObservationError):
-            halted = halted_runs(await self._observer.observe()).get(alert.run)
-            if halted:
-                return {"halted": halted}
-        return {"handling": self._stall_handling(alert)}
+        exporter = await self._observe()
+        halted = "" if exporter is None else halted_runs(exporter).get(alert.run, "")
+        return {"halted": halted} if halted else {"handling": self._stall_handling(alert)}
 
     async def _record_ended(
         self, tracked: dict[str, _Tracked], present: Mapping[str, ListedAlert], *, watched: bool
@@ -343,48 +357,19 @@ class UnhandledAlerts:
         That is so of a damaged checkpoint, of a stall, of memory and of a value that is not finite.
         Empty for any other alert with a playbook: its description tells what the remediator does.
         """
-        if alert.name in (STALL, CHECKPOINT_DAMAGED, MEMORY_OVER_LIMIT, NOT_FINITE):
-            exporter: ExporterState | None = None
-            with suppress(ObservationError):
-                exporter = await self._observer.observe()
-            run = (exporter.runs if exporter else {}).get(alert.run, RunState())
-            if alert.name == CHECKPOINT_DAMAGED:
-                return run.resume_problem
-            if alert.name == MEMORY_OVER_LIMIT:
-                workers = exporter.workers if exporter else {}
-                return _memory_detail(workers.get(WorkerKey(alert.run, alert.worker)))
-            detail = _stall_detail if alert.name == STALL else _not_finite_detail
-            if found := detail(run, alert):
-                return printable(found)[:MAX_DETAIL_LENGTH]
+        if alert.name in CAUSE_SHOWN:
+            exporter = await self._observe(ATTEMPTS if alert.name == NOT_FINITE else 1)
+            found = None if exporter is None else describe_cause(alert, exporter)
+            if alert.name in (CHECKPOINT_DAMAGED, MEMORY_OVER_LIMIT) or found:
+                return printable(found or "")[:MAX_DETAIL_LENGTH]
         if alert.remediation or self._stall_handling(alert):
             return ""
         text = printable(" ".join(alert.annotations.get("description", "").split()))
         return text[:MAX_DETAIL_LENGTH].rstrip(".")
 
-
-def _not_finite_detail(run: RunState, alert: Alert) -> str:
-    """Returns where a value became NaN or infinite: the description knows it to some scrapes."""
-    log, name = (alert.labels.get(label, "") for label in ("log", "name"))
-    if (step := run.finite_until.get((log, name))) is None:
-        return ""
-    sound = f", as {path}" if (path := run.sound_checkpoint(step)) else ""
-    return (
-        f"{name} is NaN or infinite (log {log}), and was finite until step {step:.0f}: stop the"
-        f" run, and go back to a checkpoint of step {step:.0f} or earlier{sound}; `trainwarden"
-        f" checkpoints {alert.run}` lists them"
-    )
-
-
-def _memory_detail(worker: WorkerState | None) -> str:
-    """Returns how much memory a worker holds, and its limit; "" if not known."""
-    if worker is None or worker.memory_limit_bytes is None:
-        return ""
-    held, limit = map(format_size, (worker.memory_bytes, worker.memory_limit_bytes))
-    return f"it holds {held}, its limit is {limit}"
-
-
-def _stall_detail(run: RunState, _: Alert) -> str:
-    """Returns for what a stuck run waits, else after which time its limit is surely over."""
-    if run.stuck or run.restart_limit is None or run.restart_limit == math.inf:
-        return run.waits if run.stuck else ""
-    return f"its limit is at most {format_duration(run.restart_limit)} without a step"
+    async def _observe(self, attempts: int = 1) -> ExporterState | None:
+        """Returns what the exporter shows; None if it answers none of the attempts."""
+        for _ in range(attempts):
+            with suppress(ObservationError):
+                return await self._observer.observe()
+        return None

@@ -78,6 +78,7 @@ _REASONS = {
     "suspended": "a process of it is stopped, and it is left alone",
     "at_work": "its inference server works, though it does not answer, and is left alone",
     "moving": "its processes are awake: it may evaluate, or have caught the error",
+    "undecided": "its processes were looked at for too short a time since a start of the exporter",
     "account_limit": "too many restarts of the runs of its account: waiting",
     "saving": "a checkpoint is being written, or settling: waiting",
 }
@@ -228,8 +229,8 @@ def _describe_change(kind: str, facts: dict[str, Any], now: float) -> str:
     if kind == "not_sent":
         waiting = plural(facts["pending"], "notification")
         return f"not sent to {facts['receiver']}: {facts['error']}; {waiting} pending"
+    detail = f": {facts['detail']}" if facts.get("detail") else ""
     if kind == "paged":
-        detail = f": {facts['detail']}" if facts.get("detail") else ""
         return f"the on-call is notified{detail}"
     if kind == "unhandled":
         alert = facts["alert"]
@@ -239,7 +240,6 @@ def _describe_change(kind: str, facts: dict[str, Any], now: float) -> str:
             why = f"the remediator only observes: `trainwarden approve {incident}` lets it act once"
         return f"{alert}: {detail}{why}; `trainwarden runbook {alert}` says what to do"
     if kind == "unhandled_ended":
-        detail = f": {facts['detail']}" if facts.get("detail") else ""
         gone = facts.get("absent_seconds")
         since = f", and has not come back for {format_duration(gone)}" if gone else ""
         return f"{_dated_alert(facts, now)} has ended{since}{detail}"

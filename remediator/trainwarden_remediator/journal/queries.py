@@ -24,6 +24,7 @@ from trainwarden_remediator.journal.rows import (
     as_past_action,
     as_save_request,
     as_save_result,
+    recorded_alert,
 )
 from trainwarden_remediator.journal.transitions import IS_RESUMED, SAME_OUTAGE_SECONDS
 from trainwarden_remediator.model import (
@@ -304,15 +305,21 @@ class JournalReader:
             "SELECT kind, facts FROM event WHERE kind IN ('unhandled', 'unhandled_ended')"
             " ORDER BY id"
         ):
-            facts = json.loads(event["facts"])
-            fingerprint = facts["fingerprint"]
-            labels = {"alertname": facts["alert"], "run": facts["run"], "worker": facts["worker"]}
-            found.pop(fingerprint, None)
+            alert = recorded_alert(event["facts"])
+            found.pop(alert.fingerprint, None)
             if event["kind"] == "unhandled":
-                found[fingerprint] = Alert(
-                    fingerprint, facts["starts_at"], firing=True, labels=labels
-                )
+                found[alert.fingerprint] = alert
         return tuple(found.values())
+
+    def last_stall(self, fingerprint: str) -> Alert | None:
+        """Returns the alert that was last recorded as a stall, with its start at that time."""
+        rows = self._read(
+            "SELECT facts FROM event WHERE kind = 'stalled'"
+            " AND json_extract(facts, '$.lasted_seconds') IS NULL"
+            " AND json_extract(facts, '$.fingerprint') = ? ORDER BY id DESC LIMIT 1",
+            (fingerprint,),
+        )
+        return next((recorded_alert(row["facts"]) for row in rows), None)
 
     def attempted(self) -> frozenset[WorkerKey]:
         """Returns the workers that are acted upon or were given up, which has messages of its own.

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.model import Incident, PastAction, Result, TargetInstance
 
 T = TypeVar("T")
@@ -226,6 +227,13 @@ def as_save_result(row: sqlite3.Row) -> tuple[WorkerKey, bool]:
     """Returns the worker of a request's result, and whether the request was sent."""
     facts = json.loads(row["facts"])
     return _as_key(facts), bool(facts["sent"])
+
+
+def recorded_alert(facts: str) -> Alert:
+    """Returns the alert of an event `unhandled` or `stalled`."""
+    known = json.loads(facts)
+    labels = {"alertname": known["alert"], "run": known["run"], "worker": known["worker"]}
+    return Alert(known["fingerprint"], known["starts_at"], firing=True, labels=labels)
 
 
 def _as_key(facts: Mapping[str, Any] | sqlite3.Row) -> WorkerKey:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.processes.matching import WorkerKey
@@ -21,21 +22,34 @@ from trainwarden_remediator.model import (
 )
 from trainwarden_remediator.notify.disk_advice import disk_advice
 from trainwarden_remediator.notify.messages import ABOUT_DISK, Notification
+from trainwarden_remediator.notify.runbook_advice import runbook_advice
 from trainwarden_remediator.policy.failing_starts import mend_hint, mending
 from trainwarden_remediator.policy.manual_restart import announced_key, manual_restart
 
 
-def advice(notification: Notification, setup: Setup, actions: Sequence[PastAction]) -> str:
+def advice(
+    notification: Notification,
+    setup: Setup,
+    actions: Sequence[PastAction],
+    logs: Path | None = None,
+) -> str:
     """Returns what has restarted a worker, and what an operator does; "" if not known.
 
-    `actions` are the last ones, oldest first.
+    `actions` are the last ones, oldest first; `logs`: see `runbook_advice`.
     """
+    own = _advice(notification, setup, actions)
+    return own or runbook_advice(notification, logs)
+
+
+def _advice(notification: Notification, setup: Setup, actions: Sequence[PastAction]) -> str:
     event = notification.event
     key = announced_key(WorkerKey(event.run, event.worker), setup.trainer_keys)
+    found = setup.announced.workers.get(key)
+    announced = None if found is None else found.announcement
     if event.kind == "outcome":
         return mend_hint(event.alert) if event.facts.get("again") else ""
+    goes_back = f"`trainwarden checkpoints {key.run}` names the checkpoint to go back to."
     if "finite_until" in event.facts:
-        goes_back = f"`trainwarden checkpoints {key.run}` names the checkpoint to go back to."
         again = manual_restart(key, setup.announced, lacks_folder=False, not_finite=True)
         return f"{goes_back} {again}".rstrip()
     if event.kind not in ("decision", "unhandled") or not key.run:
@@ -43,16 +57,17 @@ def advice(notification: Notification, setup: Setup, actions: Sequence[PastActio
     if event.facts.get("reason") == "last_step_made":
         return first_step(event.alert, {"reason": "last_step_made", "run": key.run})
     if event.alert.startswith(ABOUT_DISK):
-        return disk_advice(event.alert, key.run, notification.fault.disks)
-    found = setup.announced.workers.get(key)
-    announced = None if found is None else found.announcement
+        folder = (announced and announced.checkpoints) or setup.run_path(key.run)
+        return disk_advice(event.alert, key.run, notification.fault.disks, folder)
     needs_folder = f"refuse {event.facts.get('reason')}" == WITHOUT_CHECKPOINT
     if needs_folder or event.kind == "unhandled":
         lacks_folder = needs_folder and key.run in setup.without_checkpoints
         not_finite = event.alert == NOT_FINITE
-        return manual_restart(
+        again = manual_restart(
             key, setup.announced, lacks_folder=lacks_folder, not_finite=not_finite
         )
+        named = "trainwarden checkpoints" in str(event.facts.get("detail"))
+        return f"{goes_back} {again}" if again and not_finite and not named else again
     gone = event.alert == WORKER_GONE
     killed = gone and announced is not None and not announced.has_ended
     if killed and start_in(str(event.facts.get("detail")))[0]:

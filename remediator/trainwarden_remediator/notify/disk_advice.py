@@ -1,13 +1,14 @@
 """What a notification says of a full or read-only disk: its folder, its room, a command. Pure.
 
-It is taken from the evidence of the incident, which has the exporter's page: no text of an alert
-is used in a command.
+It is taken from the evidence of the incident, which has the exporter's page, or from what the run
+announces: no text of an alert is used in a command.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from pathlib import Path
 
 from trainwarden_exporter.runtime.formatting import format_size
 from trainwarden_remediator.journal.evidence_text import DiskFacts
@@ -16,8 +17,13 @@ MAX_PATH_LENGTH = 200
 """Characters of a path that is shown: a part of a command must not be typed."""
 
 
-def disk_advice(alert: str, run: str, disks: Iterable[DiskFacts]) -> str:
-    """Returns which disk of a run an alert is about, and what an operator does; "" if not known."""
+def disk_advice(
+    alert: str, run: str, disks: Iterable[DiskFacts], folder: Path | None = None
+) -> str:
+    """Returns which disk of a run an alert is about, and what an operator does; "" if not known.
+
+    `folder` is where the run saves, in case the exporter did not show its disk.
+    """
     own = [
         one
         for one in disks
@@ -26,13 +32,18 @@ def disk_advice(alert: str, run: str, disks: Iterable[DiskFacts]) -> str:
     if alert == "TrainingDiskReadOnly":
         return " ".join(_read_only(one) for one in own if one.read_only)
     worst = min(own, key=lambda one: one.free_share, default=None)
-    if alert != "TrainingDiskFilling" or worst is None or worst.free is None:
+    if alert != "TrainingDiskFilling":
         return ""
-    size = "" if worst.size is None else f" of {format_size(worst.size)}"
-    shown = f"{worst.path} has {format_size(worst.free)}{size} free."
-    if "`" in worst.path:
+    if worst is not None and worst.free is not None:
+        size = "" if worst.size is None else f" of {format_size(worst.size)}"
+        path, shown = worst.path, f"{worst.path} has {format_size(worst.free)}{size} free."
+    elif (path := str(folder or "")).isprintable() and 0 < len(path) <= MAX_PATH_LENGTH:
+        shown = f"The disk of {path} is full."
+    else:
+        return ""
+    if "`" in path:
         return shown
-    grew = f"`du -xh --max-depth 2 {shlex.quote(worst.path)} | sort -h | tail -20`"
+    grew = f"`du -xh --max-depth 2 {shlex.quote(path)} | sort -h | tail -20`"
     return (
         f"{shown} {grew} shows what fills it. Delete or move away the oldest checkpoints, never the"
         " newest complete one; the alert ends a minute after there is room."

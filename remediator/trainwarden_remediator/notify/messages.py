@@ -267,6 +267,7 @@ def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> Messa
         start = ""
     if named:
         what = what.replace(named, "" if start else START_YOURSELF)
+    advice = _without_cut_command(redact(notification.advice))
     fault = notification.fault
     if event.alert.startswith(ABOUT_DISK):  # its cause is the disk, and no end of a process
         fault = replace(fault, cause="", error=fault.disk_error)
@@ -275,12 +276,12 @@ def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> Messa
         "Alert": event.alert,
         "Worker": event_text.worker_name(event),
         "What": redact(what),
-        "What to do": _without_cut_command(redact(notification.advice)),
+        "What to do": advice,
         "Cause": fault.cause,
         "Last error": fault.error or event.facts.get("last_error", ""),
         "Last lines": event.facts.get("last_lines", ""),
         "Log": notification.fault.log or event.facts.get("log", ""),
-        "Start again": start,
+        "Start again": "" if start in advice else start,
         "Tried": _describe_attempts(notification.attempts),
         "Before": "; ".join(notification.before),
         "Since then": "; ".join(notification.since),

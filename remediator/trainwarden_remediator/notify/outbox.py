@@ -15,6 +15,7 @@ from trainwarden_remediator.config.notifications import (
     NotifySettings,
     Receiver,
 )
+from trainwarden_remediator.config.restart_methods.run import NEVER_WORKS
 from trainwarden_remediator.journal.database import JournalFile
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import (
@@ -84,7 +85,7 @@ class QueueState:
 
 
 _RESTARTED_BY_NOBODY = Decision(Verdict.WAIT, "managed_elsewhere").text
-"""After a restart that did not help, as of a script that does not exist, it lasts: it is reported
+"""After a restart that did not help, and of a script that does not exist, it lasts: it is reported
 at once."""
 
 
@@ -126,12 +127,13 @@ class Outbox:
         """Creates a notification for each alert that is blocked for too long, or for good."""
         blocked = self._file.read(
             "SELECT id, last_decided_at FROM incident WHERE closed IS NULL AND resolved_at IS NULL"
-            " AND (blocked_since <= ? OR last_decision = ? AND id IN"
-            " (SELECT incident FROM action WHERE outcome = 'not_healed'))"
+            " AND (blocked_since <= ? OR last_decision = ? AND (last_detail GLOB ? OR id IN"
+            " (SELECT incident FROM action WHERE outcome = 'not_healed')))"
             " AND last_decision IN (SELECT value FROM json_each(?))",
             (
                 self._clock() - BLOCKED_SECONDS,
                 _RESTARTED_BY_NOBODY,
+                f"{NEVER_WORKS}*",
                 json.dumps([Decision(Verdict.WAIT, reason).text for reason in BLOCKING]),
             ),
         )

@@ -262,6 +262,7 @@ def _run(page: _Page, run: str) -> RunState:
         stuck=movement == "stuck",
         moving=movement == "moving",
         awake=movement == "unknown" and _is_awake(page, run),
+        undecided=movement == "undecided",
         waits=page.active_label("stack_chain_info", "chain", run=run),
         at_prompt="prompt" in _activities(page, run),
         trials=trials,
@@ -270,6 +271,7 @@ def _run(page: _Page, run: str) -> RunState:
         incomplete_step=max(checkpoints("incomplete_step"), default=None),
         incomplete=page.active_label("checkpoint_incomplete_info", "name", run=run),
         proved_step=max(checkpoints("proved_step"), default=None),
+        unproved_step=min(checkpoints("unproved_step"), default=None),
         proved_checkpoint=_proved_checkpoint(page, run),
         damaged_checkpoints=frozenset(
             labels.get("path", "") for labels, _ in page.all("checkpoint_damaged_info", run=run)

@@ -107,7 +107,9 @@ class RunState:
     moving: bool = False
     """or that it moves,"""
     awake: bool = False
-    """or that it sleeps for a moment at a time."""
+    """or that it sleeps for a moment at a time,"""
+    undecided: bool = False
+    """or whether they were looked at for too short a time since a start of the exporter."""
     waits: str = ""
     """Which of its processes waits for what, as one line; empty if no stacks show that."""
     at_prompt: bool = False
@@ -124,6 +126,8 @@ class RunState:
     """and its name; empty if unknown."""
     proved_step: float | None = None
     """The step of the newest proved checkpoint."""
+    unproved_step: float | None = None
+    """The step of the oldest complete one after it that is not read yet; None without one."""
     proved_checkpoint: str = ""
     """The path of the newest proved checkpoint; empty if none is proved."""
     damaged_checkpoints: frozenset[str] = frozenset()
@@ -171,8 +175,13 @@ class RunState:
         return min(steps, default=None)
 
     def sound_checkpoint(self, until: float | None) -> str:
-        """Returns the newest proved checkpoint if it is from step `until` or before, else ""."""
+        """Returns the newest proved checkpoint if it is from step `until` or before, else "".
+
+        Also "" as long as a newer one from before `until` is not read yet.
+        """
         if until is None or self.proved_step is None or self.proved_step > until:
+            return ""
+        if self.unproved_step is not None and self.unproved_step <= until:
             return ""
         return self.proved_checkpoint
 

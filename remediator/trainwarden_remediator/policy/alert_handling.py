@@ -36,6 +36,7 @@ from trainwarden_remediator.policy.alert_end import OUTLASTS_RUN, alert_end
 from trainwarden_remediator.policy.halts import is_halted
 from trainwarden_remediator.policy.hold_text import held, holder, in_force
 from trainwarden_remediator.policy.line_alerts import line_handling
+from trainwarden_remediator.policy.passed_waits import passed_wait
 from trainwarden_remediator.policy.situation import Situation
 
 Tone = Literal["good", "warn", "bad", "quiet"]
@@ -242,7 +243,7 @@ def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
         return NOBODY, "what the remediator gave up is over: the alert ends within two minutes"
     if alert.name == STALL or is_halted(alert, situation.halted):
         return situation.stall_handling(alert.run)
-    return YOU, "the remediator takes no action on it"
+    return passed_wait(alert, situation) or (YOU, "the remediator takes no action on it")
 
 
 def handling_of(
@@ -255,8 +256,9 @@ def handling_of(
     key = WorkerKey(incident.run, incident.worker)
     if end := alert_end(incident.alert, key, incident.starts_at, situation):
         return NOBODY, end.text if active else end.what
+    # No action would follow the end of a hold, and none in progress spares an operator the cause.
     acts = incident.last_decision != "act hold"
-    if found := _before_decisions(key, situation, incident.id, may_hold=acts):
+    if acts and (found := _before_decisions(key, situation, incident.id, may_hold=True)):
         return found
     is_held, by = incident.last_decision.endswith(_HELD_BY_ALERT), incident.last_detail
     if is_held and (end := alert_end(by, key, incident.starts_at, situation)):
@@ -307,7 +309,7 @@ def _described(incident: Incident, reason: str, *, pages: bool) -> str:
         return f"{described}, {detail}"
     if reason in NEEDS_OPERATOR:  # who acts is shown beside it
         return "; ".join(filter(None, (event_text.brief_reason(reason), detail)))
-    shown = reason == "unknown_target"
+    shown = reason in ("unknown_target", "busy")
     return event_text.describe_reason(reason, detail) if shown else described
 
 

@@ -74,6 +74,10 @@ class DecisionContext:
     def wait(self, reason: Reason, target: Budget | None = None, detail: str = "") -> Decision:
         return self.decide(Verdict.WAIT, reason, target, detail)
 
+    def busy(self, action: PastAction, target: Budget | None = None) -> Decision:
+        """A decision to wait for the end of `action`."""
+        return self.wait("busy", target, f"of {'/'.join(filter(None, action.key))}")
+
     def refuse(self, reason: Reason, target: Budget | None = None, detail: str = "") -> Decision:
         return self.decide(Verdict.REFUSE, reason, target, detail)
 
@@ -129,9 +133,14 @@ class PolicyState:
         for worker in workers:
             yield from self._blocking.get(WorkerKey(run, worker), ())
 
+    @property
+    def open_actions(self) -> Sequence[PastAction]:
+        """The actions in progress."""
+        return [one for one in self.actions if one.ended_at is None]
+
     @cached_property
     def incidents_in_progress(self) -> frozenset[int]:
-        return frozenset(one.incident for one in self.actions if one.ended_at is None)
+        return frozenset(one.incident for one in self.open_actions)
 
     # Grouped once: there may be thousands of incidents, and each one is decided.
     @cached_property

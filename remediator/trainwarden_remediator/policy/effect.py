@@ -85,6 +85,7 @@ class EffectCheck:
         it started has failed, if that is known.
         """
         lives, remark = self.has_processes(exporter), self.remark(exporter)
+        run = exporter.runs.get(self.key.run)
         hopeless = self.hopeless_reason(exporter, now)
         problem = problem or self.health_problem(exporter, now)
         if not lives:  # the exporter may still show its predecessor as finished
@@ -101,6 +102,7 @@ class EffectCheck:
             makes_new_steps=self.makes_new_steps(exporter),
             is_back=self.is_back(exporter, now),
             has_processes=lives,
+            stuck=run is not None and run.stuck and self._shows_start(run, exporter),
             start_failure=start_failure,
             extra_seconds=self.extra_seconds(exporter),
         )
@@ -157,7 +159,7 @@ class EffectCheck:
         if not self._needs_step(exporter):
             return ""
         run, servers = exporter.runs.get(self.key.run), exporter.servers.get(self.key.run, ())
-        if run is not None and self._has_made_step(run, exporter) and is_stalled(run, now, servers):
+        if run is not None and self._shows_start(run, exporter) and is_stalled(run, now, servers):
             return "it stands still again"
         for server in servers:
             since = max(server.since or self.began, self.began)
@@ -249,7 +251,8 @@ class EffectCheck:
         if not self._has_made_step(run, exporter):
             return "it has not made a step yet"
         # A run that hangs at a step makes those before it again after each restart.
-        usual, silence = run.usual_step_seconds, now - (run.last_step_at or now)
+        usual = run.usual_step_seconds
+        silence = now - (run.last_step_at or run.progress_at or now)
         if usual is None or run.phase != "training" or not self._repeats_steps(run):
             return ""
         stands = silence > max(SILENT_SECONDS, USUAL_STEPS * usual)
@@ -263,10 +266,18 @@ class EffectCheck:
         # The predecessor may have made steps after the action began, while it was saving.
         worker = exporter.workers.get(self.key)
         started = max(self.began, (worker.started_at if worker else None) or 0.0)
-        if run.step is None and run.last_step_at is None and self.step is None:
-            # A search has trials and no steps; a start begins with another phase.
-            return run.phase == "training" and (run.progress_at or 0.0) > started
-        return run.last_step_at is not None and run.last_step_at > started
+        if run.last_step_at is not None:
+            return run.last_step_at > started
+        # A search has trials and no steps, and a step that was read late has no time; a start
+        # begins with another phase.
+        shown = run.first_step is not None or (run.step is None and self.step is None)
+        return shown and run.phase == "training" and (run.progress_at or 0.0) > started
+
+    def _shows_start(self, run: RunState, exporter: ExporterState) -> bool:
+        """Whether the exporter shows the progress of what the action has started."""
+        began = self.began - START_TOLERANCE_SECONDS
+        is_own = self.has_processes(exporter) and (run.progress_at or 0.0) >= began
+        return is_own or self._has_made_step(run, exporter)
 
 
 def describe_early_progress(

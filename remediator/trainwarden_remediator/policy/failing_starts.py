@@ -111,13 +111,13 @@ def mending(
         lives = one is not None and not one.has_ended
         stop = f"`{stop_command(key, announced.workers)}` ends it"
         goes_on = f" It still runs{grows}: {stop}." if lives else ""
-        return f"{who}.{goes_on} Another restart does not help: {mend}, then start it{typed}"
+        return f"{who}.{goes_on} Another restart alone does not help: {mend}, then start it{typed}"
     if alert.name not in FAILING:
         return ""
     doing = any(action.key == key and action.ended_at is None for action in actions)
     failed = failed_restarts(key, actions, announced)
     crashes = [] if failed else _healed_crashes(alert, actions, announced)
-    helps = "Another restart does not help"
+    helps = "Another restart alone does not help"
     if len(crashes) >= REPEATED:
         times = len(crashes) + (doing or alert.name != RESTART_LOOP)
         since = format_clock(crashes[0].intent_at, alert.starts_at)
@@ -182,4 +182,6 @@ def _who(failed: Sequence[PastAction], announced: Announcement | None, *, doing:
     if announced is not None and announced.own_restarts:
         often = plural(len(announced.own_restarts), "time")
         return f"It failed after each restart by `--restart on-failure`, {often}"
+    if announced is not None and announced.never_works:
+        return "It can never start"
     return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-from trainwarden_exporter.runtime.responsibility import AT_PROMPT, STALL, SUSPENDED
+from trainwarden_exporter.runtime.responsibility import AT_PROMPT, STALL, continues, suspended
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.playbooks import Condition
 from trainwarden_remediator.config.targets import Target
@@ -30,8 +30,9 @@ def left_alone(
     if (halt := find_halt(target.run, exporter)) is not None:
         return context.wait(halt[0], target, halt[1])
     run = exporter.runs.get(target.run)
-    moving = run is not None and moves(run, context.now)
-    return context.wait("moving", target) if stalls and moving else None
+    if not stalls or run is None or not moves(run, context.now):
+        return None
+    return context.wait("undecided" if run.undecided else "moving", target)
 
 
 def find_halt(name: str, exporter: ExporterState) -> tuple[Reason, str] | None:
@@ -40,14 +41,14 @@ def find_halt(name: str, exporter: ExporterState) -> tuple[Reason, str] | None:
     if run is not None and run.at_prompt:
         return "at_prompt", run.waits
     stopped = any(one.stopped for key, one in exporter.workers.items() if key.run == name)
-    return ("suspended", "`kill -CONT` continues it") if stopped else None
+    return ("suspended", continues("" if run is None else run.waits)) if stopped else None
 
 
 def halted_runs(exporter: ExporterState) -> Mapping[str, str]:
     """Returns how operators have halted runs, as a clause about each, as on the exporter's page."""
     halts = {name: find_halt(name, exporter) for name in exporter.runs}
     return {
-        name: AT_PROMPT if halt[0] == "at_prompt" else SUSPENDED
+        name: AT_PROMPT if halt[0] == "at_prompt" else suspended(exporter.runs[name].waits)
         for name, halt in halts.items()
         if halt is not None
     }
@@ -59,7 +60,7 @@ def is_halted(alert: Alert, halted: Collection[str]) -> bool:
 
 
 def moves(run: RunState, now: float) -> bool:
-    """Whether the stacks of a silent run move, for no longer than its evaluations may take.
+    """Whether a silent run moves, or may, for no longer than its evaluations may take.
 
     The error of a line, which makes the alert fire sooner, may have been caught, or be of a program
     that the run tests.
@@ -68,4 +69,4 @@ def moves(run: RunState, now: float) -> bool:
     silent = run.progress_at is not None and limit is not None and now - run.progress_at <= limit
     # Without a known pace there is no limit, and a run that polls for ever is awake, too.
     awake = run.awake and limit is not None and math.isfinite(limit)
-    return (run.moving or awake) and silent
+    return (run.moving or awake or run.undecided) and silent

@@ -32,10 +32,10 @@ def decide_largest_worker(context: DecisionContext) -> Decision:
     # The breaker stays open until an operator resets it (harm 7).
     if state.breaker.opened_at is not None:
         return context.wait("breaker_open")
-    if any(action.ended_at is None for action in state.actions):
+    if busy := state.open_actions:
         # The action in progress has not freed its memory yet: a second one would restart a worker
         # for nothing (harm 7).
-        return context.wait("busy")
+        return context.busy(busy[0])
     # The largest worker is chosen by a fresh observation or not at all (harms 4 and 9).
     if state.snapshot is None:
         return context.decide(Verdict.OBSERVE_FIRST, "needs_observation")

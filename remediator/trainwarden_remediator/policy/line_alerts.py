@@ -16,6 +16,9 @@ from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.policy.alert_end import alert_end
 from trainwarden_remediator.policy.situation import Situation
 
+CAUGHT = frozenset({"gpu_out_of_memory", "oom_thrown"})
+"""Errors of a trainer that it may catch, and try again with less."""
+
 
 def line_handling(
     alert: Alert, opened: Sequence[tuple[WorkerKey, tuple[str, str]]], situation: Situation
@@ -35,7 +38,21 @@ def line_handling(
     before = None if own else _before_an_alert(alert, situation)
     if before is not None or any(who == YOU for who, _ in own):  # it may be the fault of this line
         return before
-    return _of_a_run_before(alert, situation)
+    return _of_a_run_before(alert, situation) or _caught(alert, situation)
+
+
+def _caught(alert: Alert, situation: Situation) -> tuple[str, str] | None:
+    """Returns that nobody acts on a trainer that has made steps since it ran out of GPU memory.
+
+    A run goes on without what other errors have cost it, such as a worker or a checkpoint.
+    """
+    if alert.labels.get("pattern") not in CAUGHT:
+        return None
+    of_trainer = any(_may_have_written(one, alert, situation) for one in situation.trainers)
+    if not of_trainer or situation.last_steps.get(alert.run, 0.0) <= alert.starts_at:
+        return None
+    soon = line_end(alert.name)
+    return NOBODY, f"its run has made steps since: the alert ends within {soon}"
 
 
 def _may_have_written(key: WorkerKey, alert: Alert, situation: Situation) -> bool:

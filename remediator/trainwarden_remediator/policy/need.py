@@ -6,6 +6,7 @@ Evidence, a requested checkpoint or a save may take minutes, in which a run goes
 from __future__ import annotations
 
 from trainwarden_remediator.config.playbooks import Condition
+from trainwarden_remediator.journal.event_text import brief_reason
 from trainwarden_remediator.model import Need
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.conditions import (
@@ -38,8 +39,9 @@ def no_longer_needed(need: Need, run: str, exporter: ExporterState, now: float) 
         return ""
     if why := find_root_cause(run, exporter, now):
         return f"{NO_LONGER_NEEDED}: {why}"
-    moving = shown is not None and moves(shown, now)
-    return f"{NO_LONGER_NEEDED}: its stacks move" if moving else ""
+    if shown is None or not moves(shown, now):
+        return ""
+    return brief_reason("undecided") if shown.undecided else f"{NO_LONGER_NEEDED}: its stacks move"
 
 
 def _progress_since(since: float, run: RunState | None) -> str:

@@ -44,10 +44,10 @@ from trainwarden_remediator.policy.halts import left_alone
 def decide_gpu_cleanup(context: DecisionContext, budget: Budget) -> Decision:
     """Whether processes that hold a GPU and belong to no worker are terminated now."""
     state = context.state
-    if any(action.ended_at is None for action in state.actions):
+    if busy := state.open_actions:
         # A process that an action is starting may not match its worker yet, and would look like a
         # leftover (harm 13).
-        return context.wait("busy", budget)
+        return context.busy(busy[0], budget)
     history = [action for action in state.actions if action.key == budget.key]
     if (wait := too_soon(context, budget, history)) is not None:
         return _healed_before(context, budget, history[-1]) or wait
@@ -128,7 +128,7 @@ def decide_target(context: DecisionContext, target: Target) -> Decision:
         return context.wait("held_by_alert", target, alert)
     # Two actions at once in one run end what the other has just started (harm 13).
     if (action := _conflicting_action(target, state, context.now)) is not None:
-        return context.wait("busy", target, f"of {action.key.worker}")
+        return context.busy(action, target)
     # Restarts of other workers for the same shortage of memory count too: otherwise one shortage
     # would restart every worker in turn (harm 7).
     shared = context.rung.target == "largest_worker"
@@ -171,8 +171,8 @@ def _conflicting_action(target: Target, state: PolicyState, now: float) -> PastA
     A trainer that was started is only verified until its first step; meanwhile a worker or server
     that it waits for may be restarted.
     """
-    for action in state.actions:
-        if action.ended_at is not None or action.key.run not in (target.run, GPUS.run):
+    for action in state.open_actions:
+        if action.key.run not in (target.run, GPUS.run):
             continue
         own = action.key in target.keys or not state.setup.is_trainer(action.key)
         if own or is_acting(action, now):

@@ -50,13 +50,15 @@ class Situation:
     """How operators have halted runs, by run: see `halted_runs`."""
     finished: Collection[str] = ()
     """The runs that have finished, as the exporter shows."""
+    last_steps: Mapping[str, float] = field(default_factory=dict)
+    """When each run made its last step, by run."""
     is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
     """Whether an operator stopped a worker, or without a worker the run, of `trainwarden run`."""
 
     stop_reason: Callable[[str, str], Reason] = lambda _run, _worker: "stopped"
     """The reason of the decision about what was stopped."""
     dismissed: Mapping[WorkerKey, str] = field(default_factory=dict)
-    """How what counts as stopped had ended by itself, if it did: see AnnouncedRuns."""
+    """How what was dismissed had ended before: see AnnouncedRuns."""
 
     def before_alert(self, key: WorkerKey) -> tuple[str, str]:
         """Returns who starts a worker that is gone, and what is done, while no alert reports it."""
@@ -66,7 +68,7 @@ class Situation:
         # Its wrapper lives, else it could not be restarted.
         if able and announced is not None and announced.announcement.restarts_itself:
             return NOBODY, "its `trainwarden run --restart on-failure` starts it again"
-        return before_alert(key.worker, may_restart=able, mode=self.mode)
+        return before_alert("/".join(key), may_restart=able, mode=self.mode)
 
     def stall_handling(self, run: str) -> tuple[str, str]:
         """Returns who acts on a run that stands still and is not proved to hang: see AlertView."""

@@ -20,6 +20,9 @@ SECOND_LOOK_SECONDS = 1.0
 RELAPSE_SECONDS = 15.0
 """How long such a condition is back before it counts: as long as for its alert."""
 
+STUCK_SECONDS = 120.0
+"""How long stacks must show it stuck: the exporter has read them twice by then, a minute apart."""
+
 
 @dataclass(slots=True)
 class Relapse:
@@ -82,6 +85,8 @@ class Look:
     is_back: bool = False
     """Whether a condition that comes back after a start is seen to hold."""
     has_processes: bool = False
+    stuck: bool = False
+    """Whether the stacks of what was started show it stuck."""
     start_failure: str = ""
     """How the started process has failed, if that is known."""
     extra_seconds: float | None = None
@@ -106,6 +111,7 @@ class Verification:
         self._extra_seconds = self._proof_ends = 0.0
         self._well_since: float | None = None
         self._new_since: float | None = None
+        self._stuck_since: float | None = None
         self._process, self._relapse = StartedProcess(), Relapse()
 
     def update(self, now: float, look: Look) -> Conclusion | None:
@@ -124,9 +130,14 @@ class Verification:
         """Returns why it does not help, before the time for that is over, or ""."""
         if look.extra_seconds is None:  # nothing was observed
             return ""
-        self._extra_seconds = look.extra_seconds
+        # What is not granted by then is not granted any more, so that each verification ends.
+        granted = self._extra_seconds if now >= self._patient_until else look.extra_seconds
+        self._extra_seconds = min(granted, look.extra_seconds)
+        self._stuck_since = (self._stuck_since or now) if look.stuck else None
+        lasts = self._stuck_since is not None and now - self._stuck_since > STUCK_SECONDS
         return (
             look.hopeless
+            or ("its stacks show that it is stuck" if lasts else "")
             or self._process.update(now, lives=look.has_processes, failure=look.start_failure)
             or self._relapse.update(now, look.problem, is_back=look.is_back)
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainwarden_exporter.processes.matching import WorkerKey
@@ -14,10 +14,11 @@ from trainwarden_exporter.runtime.responsibility import (
     urgency,
 )
 from trainwarden_remediator.model import PastAction
-from trainwarden_remediator.observation.model import RunState
+from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.alert_handling import AlertView, build_alert_views
 from trainwarden_remediator.policy.halts import halted_runs
 from trainwarden_remediator.policy.hold_text import held, holder, in_force
+from trainwarden_remediator.policy.passed_waits import last_steps
 from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.model import IncidentRecord
@@ -53,6 +54,7 @@ def host_now(current: CurrentState, incidents: Sequence[IncidentRecord], now: fl
         announced=current.announced.workers,
         halted={} if isinstance(exporter, str) else halted_runs(exporter),
         finished=() if isinstance(exporter, str) else exporter.finished_runs,
+        last_steps={} if isinstance(exporter, str) else last_steps(exporter),
     )
     opened = [alert.incident for one in incidents for alert in one.alerts if alert.closed is None]
     count = len({one.outage for one in opened})
@@ -92,16 +94,34 @@ def first_to_act(host: HostNow) -> tuple[str, str]:
     if holds := in_force(situation.holds):
         hold = holds[0]
         return holder(hold, now), as_sentence("", held(hold))
-    runs, workers = exporter.runs, exporter.workers
-    faults = [situation.before_alert(key) for key, worker in workers.items() if worker.missing]
-    faults += [
-        situation.stall_handling(name) for name, run in runs.items() if has_stalled(run, now)
-    ]
-    if faults:
-        who, handling = min(faults, key=lambda one: urgency(one[0]))
+    if faults := list(_faults(host, exporter)):
+        _, who, handling = min(faults, key=lambda one: urgency(one[1]))
         return who, as_sentence(who, handling)
-    still = any(stands_still(run, now) for run in runs.values())
+    still = any(stands_still(run, now) for run in exporter.runs.values())
     return NOBODY, NOTHING_YET if still else ""
+
+
+def _faults(host: HostNow, exporter: ExporterState) -> Iterator[tuple[str, str, str]]:
+    """Yields the run of each fault that no alert reports yet, who acts on it, and what is done."""
+    for key, worker in exporter.workers.items():
+        if worker.missing:
+            yield key.run, *host.situation.before_alert(key)
+    for name, run in exporter.runs.items():
+        if has_stalled(run, host.now):
+            yield name, *host.situation.stall_handling(name)
+
+
+def unwell_runs(host: HostNow) -> Mapping[str, bool]:
+    """Returns the runs that somebody acts on, and whether an operator has to."""
+    views = [one for one in host.views or () if one.tone in ("bad", "warn")]
+    found = [(one.alert.labels.get("run", ""), one.who) for one in views]
+    found += [(one.affected_run, YOU) for one in host.incidents if is_lost(one)]
+    if isinstance(exporter := host.current.exporter, ExporterState):
+        alerted = {run for run, _ in found}
+        faults = ((run, who) for run, who, _ in _faults(host, exporter))
+        found += [one for one in faults if one[0] not in alerted]
+    yours = {run for run, who in found if who == YOU}
+    return {run: run in yours for run, who in found if who != NOBODY}
 
 
 def is_lost(incident: IncidentRecord) -> bool:
@@ -110,18 +130,20 @@ def is_lost(incident: IncidentRecord) -> bool:
 
 
 def has_stalled(run: RunState, now: float) -> bool:
-    if run.finished or run.ends or run.last_step_at is None or run.trainer_processes == 0:
-        return False
     progress_at = max(run.last_step_at or 0.0, run.progress_at or 0.0)
+    if run.finished or run.ends or not progress_at or run.trainer_processes == 0:
+        return False
     return run.stall_limit is not None and now - progress_at > run.stall_limit
 
 
 def stands_still(run: RunState, now: float) -> bool:
-    """Whether a run makes no step for longer than usual, or than its limit."""
-    if run.finished or run.ends or run.last_step_at is None or run.trainer_processes == 0:
+    """Whether a run makes no step for longer than usual, or than its limit, or by its stacks."""
+    if run.finished or run.ends or run.trainer_processes == 0:
         return False
-    if has_stalled(run, now):
+    if run.stuck or has_stalled(run, now):
         return True
+    if run.last_step_at is None:
+        return False
     if run.phase in PAUSES or not run.usual_step_seconds:
         return False
     usual = run.usual_step_seconds

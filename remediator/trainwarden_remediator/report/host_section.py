@@ -104,7 +104,7 @@ def _gpus(record: EvidenceRecord) -> Iterator[str]:
 def _disks(record: EvidenceRecord) -> Iterator[str]:
     for path, disk in record.exporter_facts("disks").items():
         free, whole = disk.get("free"), disk.get("size")
-        parts = "?"
+        parts = "its free space is not known"
         if free is not None and whole:
             parts = f"{format_size(free)} of {format_size(whole)} free"
         if not disk.get("up", True):

@@ -8,7 +8,7 @@ from typing import Any
 from trainwarden_exporter.webserver.markdown import plain_text
 from trainwarden_remediator.report.causes import likely_causes
 from trainwarden_remediator.report.fault import downtime
-from trainwarden_remediator.report.host_now import first_to_act, host_now
+from trainwarden_remediator.report.host_now import first_to_act, host_now, unwell_runs
 from trainwarden_remediator.report.markdown import TimeFormat
 from trainwarden_remediator.report.model import ActionRecord, AlertRecord, IncidentRecord
 from trainwarden_remediator.report.nightly import Nights
@@ -22,8 +22,10 @@ def nights_json(nights: Nights) -> Mapping[str, Any]:
     if nights.current is not None:
         current, incidents = nights.current, nights.incidents
         period = format_period(nights.now - nights.since)
-        who, how = first_to_act(host_now(current, incidents, nights.now))
-        found["summary"] = plain_text(opening(current.exporter, incidents, period, nights.now))
+        host = host_now(current, incidents, nights.now)
+        who, how = first_to_act(host)
+        first = opening(current.exporter, incidents, period, nights.now, unwell_runs(host))
+        found["summary"] = plain_text(first.replace("\n\n", " "))
         found |= {"who_acts": who, "how": plain_text(how)}
     return found | {"incidents": [incident_json(one) for one in nights.incidents]}
 

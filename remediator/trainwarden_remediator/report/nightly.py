@@ -15,7 +15,7 @@ from trainwarden_remediator.evidence.collector import relevant_facts
 from trainwarden_remediator.exceptions import JournalError, NoIncidentError
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.report.current_state import CurrentState
-from trainwarden_remediator.report.host_now import host_now
+from trainwarden_remediator.report.host_now import host_now, unwell_runs
 from trainwarden_remediator.report.incident import ReportStyle, render_healed, render_incident
 from trainwarden_remediator.report.loader import (
     created_at,
@@ -193,8 +193,8 @@ def report_nights(
     period = format_period(now - since)
     if found.is_new:
         period = f"Since {style.times.full(found.since)}, when the journal of this stack begins"
-    first = opening(found.current.exporter, found.incidents, period, now)
     host = host_now(found.current, found.incidents, now)
+    first = opening(found.current.exporter, found.incidents, period, now, unwell_runs(host))
     return f"# {first}\n\n{now_section(host, style)}\n\n{nights}"
 
 

@@ -83,7 +83,11 @@ def _own_restarts(announced: AnnouncedRuns, style: ReportStyle) -> Iterator[str]
 def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
     step = "" if run.step is None else f", step {run.step:,.0f}"
     if run.finished:
-        return f"{code(name)} {describe_finish(run.step, run.total_steps)}{step}."
+        spoilt = ""
+        if (until := run.loss_finite_until) is not None:
+            last = f"its last finite loss was at step {until:,.0f}"
+            spoilt = f"; **{last}: what it saved since is of no use**"
+        return f"{code(name)} {describe_finish(run.step, run.total_steps)}{step}{spoilt}."
     phase = f", phase {text(run.phase.replace('_', ' '))}" if run.phase else ""
     saved = ""
     if (run.checkpoints or run.checkpoint is not None) and run.trials is None:
@@ -94,21 +98,25 @@ def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
         until = run.loss_finite_until
         if until is not None and (run.checkpoint or 0) > until:
             saved += f", **after step {until:,.0f}, the last with a finite loss**"
-    if run.last_step_at is None:
-        return f"{code(name)}: no step is known{phase}{saved}."
-    passed = format_duration(round(max(0.0, now - run.last_step_at)))
+    stands, at = stands_still(run, now), run.last_step_at
+    if at is None and stands:
+        at = run.progress_at
+    if at is None:
+        made = "no step is known" if run.step is None else f"{step[2:]}, made at an unknown time"
+        return f"{code(name)}: {made}{phase}{saved}."
+    passed = format_duration(round(max(0.0, now - at)))
     if run.trainer_processes == 0:
         last = "" if run.step is None else f"; its last step was {run.step:,.0f}, {passed} ago"
         return f"**{code(name)} does not run**{last}{saved}."
-    if not stands_still(run, now):
+    if not stands:
         return f"{code(name)} makes steps{step}, {passed} ago{phase}{saved}."
     usual = (
         f" (usually {format_duration(run.usual_step_seconds)})" if run.usual_step_seconds else ""
     )
-    since = style.times.clock(run.last_step_at)
+    since = style.times.clock(at)
     cause = f": {text(run.waits)}" if run.stuck and run.waits else ""
-    stands = f"**{code(name)} stands still{step} since {since}, for {passed}{cause}**"
-    return f"{stands}{usual}{phase}{saved}."
+    what = f"**{code(name)} stands still{step} since {since}, for {passed}{cause}**"
+    return f"{what}{usual}{phase}{saved}."
 
 
 def _alerts(

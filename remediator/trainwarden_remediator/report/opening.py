@@ -1,8 +1,9 @@
-"""The opening of a night's report: two sentences, how the runs went and what faults cost. Pure."""
+"""The opening of a night's report: how the runs are or went, and what faults cost. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from trainwarden_exporter.runtime.formatting import format_duration, plural
 from trainwarden_remediator.observation.model import ExporterState, RunState
@@ -13,7 +14,10 @@ from trainwarden_remediator.report.model import IncidentRecord
 from trainwarden_remediator.report.summary import HeadlineState, headline
 
 MAX_RUNS = 2
-"""Runs whose time is in the first sentence."""
+"""Runs whose time is in the first sentence; of more, it says how many are well."""
+
+MAX_NAMES = 3
+"""Names of runs in the first sentence."""
 
 Fault = tuple[str, float]
 """The run of a fault and the start of its interruption, else the number of its incident."""
@@ -33,6 +37,8 @@ _WORST: Mapping[HeadlineState, str] = {
 }
 """What became of a fault, the worst first."""
 
+_HANDLED = "is being healed or held"
+
 _PLURALS = {"was": "were", "is": "are", "needs": "need"}
 
 
@@ -44,14 +50,40 @@ def format_period(seconds: float) -> str:
 
 
 def opening(
-    exporter: ExporterState | str, incidents: Sequence[IncidentRecord], period: str, now: float
+    exporter: ExporterState | str,
+    incidents: Sequence[IncidentRecord],
+    period: str,
+    now: float,
+    unwell: Mapping[str, bool] = MappingProxyType({}),
 ) -> str:
-    """Returns the two sentences, at `now` (Unix seconds); `period` is the time of the incidents."""
+    """Returns two sentences at `now` (Unix seconds); `period` is the time of the incidents.
+
+    `unwell` are the runs that somebody acts on, and whether an operator has to. Of many runs, the
+    second sentence is a paragraph of its own.
+    """
     costs: dict[Fault, float] = {}
     for one in incidents:
         if (down := downtime(one)) is not None:
             costs[_fault(one)] = down
-    return f"{_time_sentence(exporter, costs, now)} {_fault_sentence(incidents, costs, period)}"
+    faults = _fault_sentence(incidents, costs, period)
+    if isinstance(exporter, ExporterState) and len(exporter.runs) > MAX_RUNS:
+        return f"{_many_runs_sentence(exporter, unwell)}\n\n{faults}"
+    return f"{_time_sentence(exporter, costs, now)} {faults}"
+
+
+def _many_runs_sentence(exporter: ExporterState, unwell: Mapping[str, bool]) -> str:
+    count = len(exporter.runs)
+    yours, others = (
+        [name for name in exporter.runs if unwell.get(name) is needs_you]
+        for needs_you in (True, False)
+    )
+    if not yours and not others:
+        return f"All {count} runs are well."
+    parts = [(count - len(yours) - len(others), "is well", ""), (len(others), _HANDLED, "")]
+    more = f" and {len(yours) - MAX_NAMES} more" if len(yours) > MAX_NAMES else ""
+    parts.append((len(yours), "needs you", f": {text(', '.join(yours[:MAX_NAMES]))}{more}"))
+    shown = (f"{_counted(number, what)}{names}" for number, what, names in parts if number)
+    return f"{count} runs: {', '.join(shown)}."
 
 
 def _fault(incident: IncidentRecord) -> Fault:
@@ -70,8 +102,7 @@ def _time_sentence(exporter: ExporterState | str, costs: Mapping[Fault, float], 
     ]
     if not known:
         return "No watched run has made a step." if exporter.runs else "No run was watched."
-    left = len(known) - MAX_RUNS
-    return "; ".join([*known[:MAX_RUNS], *([f"and {left} more"] if left > 0 else [])]) + "."
+    return "; ".join(known) + "."
 
 
 def _training(name: str, run: RunState, costs: Sequence[float], now: float) -> str:
@@ -81,7 +112,7 @@ def _training(name: str, run: RunState, costs: Sequence[float], now: float) -> s
     if 0 < in_both <= 2 * len(costs) * (run.usual_step_seconds or 0.0):
         trained -= in_both
     if stands_still(run, now):  # once it has stalled, that time is left out already
-        still = now - (run.last_step_at or now)
+        still = now - (run.last_step_at or run.progress_at or now)
         trained = min(trained, counted - still) if has_stalled(run, now) else trained - still
     trained = max(0.0, trained)
     spent = f"{format_duration(round(trained))} of the {format_duration(round(counted))}"
@@ -113,9 +144,12 @@ def _outcome(states: Sequence[HeadlineState]) -> str:
         subject = {1: "it", 2: "both"}.get(len(states), "all")
         word = _WORST[states[0]]
         return f"; {subject} {word if len(states) == 1 else _plural(word)}"
-    found = [(states.count(one), word) for one, word in _WORST.items() if one in states]
-    parts = [f"{count} {word if count == 1 else _plural(word)}" for count, word in found]
+    parts = [_counted(states.count(one), word) for one, word in _WORST.items() if one in states]
     return f"; {', '.join(parts)}"
+
+
+def _counted(count: int, words: str) -> str:
+    return f"{count} {words if count == 1 else _plural(words)}"
 
 
 def _plural(words: str) -> str:

@@ -41,6 +41,7 @@ def describe_todo(host: HostNow) -> Iterator[str]:
     parts = (one.alerts for one in incidents if (one.run, one.worker) in refused)
     refusing = {part.incident.id for own in parts for part in own}
     if isinstance(current.exporter, ExporterState):
+        yield from _spoilt(current.exporter)
         yield from _stalls(host, current.exporter, views)
         yield from _missing_workers(host, current.exporter, views)
     for view in (one for one in with_own_step(views) if urgency(one.who) < urgency(REMEDIATOR)):
@@ -55,6 +56,14 @@ def describe_todo(host: HostNow) -> Iterator[str]:
         yield f"{ALERTMANAGER}: {text(ALERTMANAGER_STEP)}"
     if isinstance(current.exporter, str):
         yield "Restore the monitoring: the exporter does not answer."
+
+
+def _spoilt(exporter: ExporterState) -> Iterator[str]:
+    """Yields a line for each run that has finished with a loss that is not finite."""
+    for name, run in exporter.runs.items():
+        if run.finished and (until := run.loss_finite_until) is not None:
+            again = f"Start {code(name)} again from step {until:,.0f} or before"
+            yield f"{again}: {code(f'trainwarden checkpoints {name}')} names it."
 
 
 def _stalls(host: HostNow, exporter: ExporterState, views: Sequence[AlertView]) -> Iterator[str]:

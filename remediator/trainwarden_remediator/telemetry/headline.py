@@ -67,6 +67,8 @@ class CurrentWork:
     """How operators have halted runs, by run."""
     finished: Collection[str] = ()
     """The runs that have finished, as the exporter shows."""
+    last_steps: Mapping[str, float] = field(default_factory=dict)
+    """When each run made its last step, by run."""
     faults: Mapping[WorkerKey, FaultFacts] = field(default_factory=dict)
     """What the evidence shows of the workers whose alerts have not resolved."""
 
@@ -113,6 +115,7 @@ class CurrentWork:
             actions=self.actions,
             halted=self.halted,
             finished=self.finished,
+            last_steps=self.last_steps,
             given_up=() if journal is None else journal.given_up,
             given_up_before=() if journal is None else journal.given_up_before,
         )

@@ -227,3 +227,94 @@ def test_a_run_is_named_instead_of_its_folder(
         "trainwarden autopsy: neither a folder, nor a log, nor a run has the name nobody; runs: r\n"
     )
     assert capsys.readouterr().err == error
+
+
+THREAD_FAILED = [
+    "Exception in thread Thread-1 (prod):",
+    "Traceback (most recent call last):",
+    '  File "odd.py", line 73, in prod',
+    "ValueError: corrupt shard data-00017.parquet",
+]
+
+
+@pytest.mark.parametrize(("now", "still"), [("06:08:20", ""), ("06:09:00", "1 min 23 s")])
+def test_an_error_did_not_end_a_process_that_lives(state: Path, now: str, still: str) -> None:
+    """After an error, a minute without a step is no evaluation."""
+    known: dict[str, Any] = {"now": clock(now), "started_at": clock("06:06:34")}
+    verdict = explain(state, [*steps(1, 90), *THREAD_FAILED], "06:07:37", **known)
+    assert [one.cause.name for one in verdict.likely] == []
+    pause = f"Run r lives, but has made no step for {still}, "
+    assert verdict.headline.startswith(pause if still else "Nothing wrong was found: the run was")
+    known = {"state": "stopped", "exit_status": 15, "ended_at": clock("06:10:00")}
+    verdict = explain(state, [*steps(1, 90), *THREAD_FAILED, STOPPED], "06:10:00", **known)
+    assert [one.cause.name for one in verdict.likely] == ["interrupted"]
+    known = {"state": "failed", "exit_status": 256, "ended_at": clock("06:07:37")}
+    verdict = explain(state, [*steps(1, 90), *THREAD_FAILED], "06:07:37", **known)
+    assert verdict.headline == "An exception ended it."
+
+
+def test_without_a_checkpoint_no_resume_is_advised(state: Path) -> None:
+    known: dict[str, Any] = {"state": "stopped", "exit_status": 15, "ended_at": clock("06:44:00")}
+    verdict = explain(state, [*steps(1, 70), STOPPED], "06:44:00", **known)
+    assert verdict.headline == "It was stopped by hand."
+    assert as_data(verdict)["next_steps"] == []
+
+
+def test_one_step_that_is_repeated_is_one(state: Path) -> None:
+    saved = state / "ck" / "step-70.ckpt"
+    saved.parent.mkdir()
+    saved.write_bytes(bytes(100))
+    os.utime(saved, (1e9, 1e9))
+    known: dict[str, Any] = {"state": "stopped", "exit_status": 15, "ended_at": clock("06:44:00")}
+    verdict = explain(state, [*steps(1, 71), STOPPED], "06:44:00", **known)
+    assert "step 71; step 71 is repeated |" in render(verdict)
+
+
+def test_a_script_that_does_not_exist_is_a_command_to_correct(state: Path) -> None:
+    lines = ["/usr/bin/python3: can't open file '/w/trian.py': [Errno 2] No such file", OOM[-1]]
+    known: dict[str, Any] = {"state": "failed", "exit_status": 512, "ended_at": clock("06:07:37")}
+    verdict = explain(state, [*lines, ASKED, FAILED.format("06:06:30"), *lines], "06:07", **known)
+    assert verdict.headline == "The script /w/trian.py was not found."
+    data = as_data(verdict)
+    assert [one["name"] for one in data["causes"] if one["likely"]] == ["not_started"]
+    assert "Correct the command" in data["next_steps"][0]
+    assert data["alerts"] == []
+    # of a later part of the command, it is an error like others
+    verdict = explain(state, [*steps(1, 70), *lines], "06:07:37", **known)
+    assert [one.cause.name for one in verdict.likely] == ["environment_missing"]
+    assert as_data(verdict)["alerts"] == ["TrainingWorkerGone"]
+
+
+def test_what_was_killed_before_the_stop_was_not_stopped_by_hand(state: Path) -> None:
+    killed = "trainwarden: process 9 ended by SIGKILL; it waits an hour for the remediator"
+    lines = ["serving", ASKED, ENDED.format("06:10:00"), "serving", killed, STOPPED]
+    (state / "logs" / "r@server.log").write_text("\n".join([*lines, ""]))
+    ends = {"worker": "server", "state": "stopped", "exit_status": 9, "ended_at": clock("06:43:53")}
+    announce(state, "r", **ends, log=str(state / "logs" / "r@server.log"), path=str(state / "ck"))
+    (state / "runs.d/r@w.json").rename(state / "runs.d/r@server.json")
+    known: dict[str, Any] = {"state": "stopped", "exit_status": 15, "ended_at": clock("06:44:00")}
+    verdict = explain(state, [*steps(1, 70), STOPPED], "06:44:00", **known)
+    assert {one.cause.name: one.evidence[0][1].text for one in verdict.likely} == {
+        "interrupted": "trainwarden run recorded of r/w: stopped, killed by SIGTERM",
+        "killed": "trainwarden run recorded of r/server: failed, killed by SIGKILL",
+    }
+
+
+def test_a_restart_has_the_time_of_the_start_and_an_end_that_of_the_end(state: Path) -> None:
+    lines: list[str] = []
+    for number in range(3):
+        lines += [*steps(1, 40), *OOM, ASKED, FAILED.format(f"06:1{number}:15")]
+    known: dict[str, Any] = {"state": "failed", "exit_status": 256, "ended_at": clock("06:18:00")}
+    known["started_at"] = clock("06:17:09")
+    verdict = explain(state, [*lines, *steps(1, 40), *OOM], "06:18:00", **known)
+    report = render(verdict)
+    assert "3 times in the last hour of the log, the last time at 2026-11-30 06:17:09" in report
+    assert "| 2026-11-30 06:12:15 | r@w.log: the process ended, and the remed" in report
+    assert "restart requested by the remediator |\n" not in report.partition("## Attempts")[0]
+
+
+def test_a_folder_without_anything_of_a_run_cannot_be_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["autopsy", str(tmp_path)]) == 1
+    assert "The folder holds no log and no checkpoint of a run." in capsys.readouterr().out

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -108,14 +109,41 @@ def test_a_detached_run_that_fails_waits_to_be_started_again(runs: Runs, tmp_pat
 
 
 def test_a_command_that_fails_at_once_at_each_start_is_not_waited_with(runs: Runs) -> None:
-    detach(runs, sys.executable, "nofile.py")
+    detach(runs, "sh", "-c", "echo usage: a.py; exit 2")
     wrapper = runs.wait_until(state="failed")["wrapper_pid"]
     assert is_alive(wrapper)
     assert runs.restart()["ok"]
     wait_for(lambda: not is_alive(wrapper))
     now = runs.announced()
     assert (now["state"], now["starts"]) == ("failed", 2)  # and not stopped: you are called
-    assert b"nobody starts it again: each start has failed within seconds" in runs.log()
+    assert b"nobody starts it again: a further start would fail within seconds, too" in runs.log()
+    assert now["never_works"]
+
+
+@pytest.mark.parametrize(
+    ("command", "waits"),
+    [
+        ((sys.executable, "nofile.py"), False),
+        ((sys.executable, "-m", "no_such_module"), False),
+        ((sys.executable, "-m", "no_such_module.train"), False),
+        ((sys.executable, "/"), False),
+        (("sh", "-c", "exec /no/such/train.sh"), False),
+        ((sys.executable, "-c", "import no_such_module"), True),
+        (("sh", "-c", f"echo step 1; {sys.executable} nofile.py"), True),
+    ],
+)
+def test_a_command_that_names_no_program_is_not_waited_with(
+    runs: Runs, command: Sequence[str], *, waits: bool
+) -> None:
+    detach(runs, *command)
+    wrapper = runs.wait_until(state="failed")["wrapper_pid"]
+    if waits:
+        wait_for(lambda: b"it waits an hour" in runs.log())
+        return
+    wait_for(lambda: not is_alive(wrapper))
+    now = runs.announced()
+    assert (now["state"], now["starts"], now["never_works"]) == ("failed", 1, True)
+    assert b"nobody starts it again: a further start would fail within seconds, too" in runs.log()
 
 
 @pytest.mark.parametrize("first", ["echo step 1; exit 3", "exit 4"])
@@ -134,6 +162,21 @@ def test_a_command_that_cannot_be_started_is_an_error_of_the_detached_start(runs
     assert (status, shown) == (127, "")
     assert error == "trainwarden run: /no/such/program: No such file or directory\n"
     assert runs.announced()["state"] == "stopped"
+
+
+def test_a_script_without_its_interpreter_is_named_as_what_it_is(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "surely-no-program.py"
+    script.touch()
+    status, _, error = detach(runs, script.name)
+    assert status == 127
+    how = "not in PATH, and the file here is not executable: `python surely-no-program.py` runs it"
+    assert error == f"trainwarden run: {script.name}: {how}\n"
+    script.chmod(0o755)
+    _, _, error = detach(runs, script.name)
+    assert error.endswith("not in PATH; the file here is `./surely-no-program.py`\n")
 
 
 def test_a_name_that_is_taken_is_an_error_of_the_detached_start(runs: Runs) -> None:

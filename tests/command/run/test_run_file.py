@@ -199,6 +199,7 @@ def test_detached_commands_go_on(folder: Folder) -> None:
     ("mistake", "message"),
     [
         ("memory_limit: much", ":5: commands.trainer.memory_limit: not a size"),
+        ("memory_limit: 5", ":5: commands.trainer.memory_limit: 5 bytes: is a unit missing"),
         ("frobnicate: 1", ":5: commands.trainer.frobnicate: unknown key"),
         ("command: 'a \"b'", ":5: commands.trainer.command: not a command: No closing quotation"),
         ("ready: 8000", ":5: commands.trainer.ready: expected text"),

@@ -30,6 +30,8 @@ if code != "0":
 sys.exit(int(code))
 """
 TIMEOUT = 180.0
+BETWEEN_SCRAPES = 0.5
+"""Seconds; each looks at all processes of the host."""
 
 
 async def scrape(exporter: Exporter) -> Mapping[tuple[str, str], float]:
@@ -69,7 +71,7 @@ async def test_a_run_appears_within_one_scrape_and_leaves_as_it_ended(
     # logs are followed beside the scrapes
     while seen.get(("training_step", ""), 0) < 3 or ("log_value", "") not in seen:
         assert time.monotonic() < deadline
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(BETWEEN_SCRAPES)
         seen = await scrape(exporter)
     assert 0 < seen["log_value", ""] <= 1
     assert seen["training_total_steps", ""] == 1000
@@ -118,7 +120,7 @@ async def test_checkpoints_of_any_kind_are_found_in_their_folder(
     deadline = time.monotonic() + TIMEOUT
     while ("checkpoint_step", "") not in (seen := await scrape(exporter)):
         assert time.monotonic() < deadline, sorted(seen)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(BETWEEN_SCRAPES)
     assert seen["checkpoint_step", ""] == 30
 
 
@@ -165,13 +167,13 @@ async def test_the_last_steps_before_a_restart_are_not_those_of_the_new_process(
     seen = await scrape(exporter)
     while seen.get(("training_step", ""), 0) < 50:
         assert time.monotonic() < deadline
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(BETWEEN_SCRAPES)
         seen = await scrape(exporter)
     assert runs.restart()["ok"]
     wait_for(lambda: b"loading" in runs.log())
     while seen.get(("log_read_bytes_total", "")) != len(runs.log()):
         assert time.monotonic() < deadline
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(BETWEEN_SCRAPES)
         seen = await scrape(exporter)
     started = seen["worker_start_timestamp_seconds", ""]
     assert seen.get(("training_last_step_timestamp_seconds", ""), 0.0) < started
@@ -204,7 +206,7 @@ async def test_each_resume_is_counted_once(runs: Runs, exporter: Exporter, tmp_p
         deadline = time.monotonic() + TIMEOUT
         while seen.get(("training_step", ""), 0) <= first + 25:
             assert time.monotonic() < deadline
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(BETWEEN_SCRAPES)
             seen = await scrape(exporter)
         assert seen["training_resumes_total", ""] == resumes
         assert runs.restart()["ok"]
@@ -221,7 +223,7 @@ async def test_errors_from_before_the_first_scrape_are_counted_but_not_those_of_
     deadline = time.monotonic() + TIMEOUT
     while ("log_error_lines_total", "") not in seen:
         assert time.monotonic() < deadline
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(BETWEEN_SCRAPES)
         seen = await scrape(exporter)
     assert seen["log_error_lines_total", ""] == 2
 
@@ -236,7 +238,7 @@ async def test_steps_from_before_the_first_scrape_are_those_of_the_run(
     seen = await scrape(exporter)
     while seen.get(("log_read_bytes_total", "")) != len(runs.log()):
         assert time.monotonic() < deadline
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(BETWEEN_SCRAPES)
         seen = await scrape(exporter)
     seen = await scrape(exporter)  # its start is known as well
     assert seen["training_step", ""] == 29

@@ -131,6 +131,19 @@ def test_a_save_with_all_that_the_one_before_has_is_over_after_seconds(
     assert {name for name in ("saving", "settling") if (name, "trainer") in found} == shown
 
 
+@pytest.mark.parametrize("quiet", [4, 6])
+def test_a_run_saves_until_its_checkpoint_has_all_that_the_one_before_has(
+    tmp_path: Path, closing: Closing, quiet: float
+) -> None:
+    """As long as its files settle after that, the run is no longer in the phase of a save."""
+    for step, moment in ((20, NOW - 90), (40, NOW - quiet)):
+        write(tmp_path / f"ckpt/step_{step}/weights", moment)
+    config = run(tmp_path, complete={"settled": ["*"]})
+    collector = closing(CheckpointsCollector([config], now=lambda: NOW))
+    samples(collector)
+    assert list(collector.saves_in_progress()) == [("demo", NOW - 4 if quiet == 4 else None)]
+
+
 def test_a_file_from_before_is_no_part_of_a_save(tmp_path: Path, closing: Closing) -> None:
     """A checkpoint that is written again has files of the same size from the first line on."""
     for step, moment in ((20, NOW - 90), (40, NOW - 200)):
@@ -341,6 +354,23 @@ def test_a_resume_is_sound_from_the_proved_checkpoints(
     collector = closing(CheckpointsCollector([run(tmp_path)], now=lambda: NOW))
     wait_until(lambda: of(samples(collector)).get("proved") == 1)
     assert list(collector.resume_points()) == [("demo", [(10, NOW - 90)])]
+
+
+@pytest.mark.parametrize("unread", [(20, 30), ()])
+def test_the_oldest_one_after_the_newest_proved_that_is_not_read_yet_is_named(
+    tmp_path: Path,
+    closing: Closing,
+    wait_until: Callable[[Callable[[], bool]], None],
+    unread: tuple[int, ...],
+) -> None:
+    """As of a run that saves faster than its checkpoints can be read."""
+    save(tmp_path, 10, NOW - 90)
+    for step in unread:
+        save(tmp_path, step, NOW - 6 + step / 10)
+    collector = closing(CheckpointsCollector([run(tmp_path)], now=lambda: NOW))
+    wait_until(lambda: of(samples(collector)).get("proved") == 1)
+    found = of(samples(collector))
+    assert (found["proved_step"], found.get("unproved_step")) == (10, min(unread, default=None))
 
 
 def test_the_missing_file_of_a_recovery_record_is_named(tmp_path: Path, closing: Closing) -> None:

@@ -15,6 +15,7 @@ from tests.waiting import until
 from trainwarden_exporter.collectors.stacks import (
     CHAIN,
     MOVED_SECONDS,
+    MOVEMENT,
     PROCESSES,
     STALE_SECONDS,
     Seen,
@@ -108,11 +109,45 @@ def test_a_silent_run_that_waits_is_stuck(start: Start) -> None:
 def test_one_round_restarts_no_run(start: Start) -> None:
     start(WAITS, MARK)
     silence = Silence()
-    silence.since = 5.0
+    silence.since = time.time()
     with collecting(silence) as collector:
         until(lambda: samples(collector).get(("movement", "night", "stuck")))
 
-        assert collector.movement("night", 5.0) == "unknown"
+        assert collector.movement("night", silence.since) == "unknown"
+
+
+def test_a_silence_from_before_the_watch_is_undecided_for_as_long_as_a_movement_counts() -> None:
+    """The exporter before may have seen it move; without a stack that can be read it ends too."""
+    silence, now = Silence(), [5000.0]
+    silence.since = 5000 - STALE_SECONDS - 1
+    collector = StacksCollector([RUN], trees=dict, silence=silence, now=lambda: now[0])
+    new = StackReport("night", 5000, silence.since, Diagnosis(Movement.UNKNOWN))
+    stuck = replace(new, diagnosis=Diagnosis(Movement.STUCK))
+    proved = replace(new, diagnosis=Diagnosis(Movement.STUCK, confirmed=True))
+
+    def shows(report: StackReport | None) -> tuple[Movement, set[str]]:
+        collector._watched["night"].report = report and replace(report, at=now[0])
+        reports = (one for one in [collector._current("night")] if one)
+        collector.artifacts = tuple(reports)
+        shown = {
+            labels[-1]
+            for metric, labels, value in collector._all_samples()
+            if metric is MOVEMENT and value
+        }
+        return collector.movement("night", silence.since), shown
+
+    for _ in range(2):
+        assert shows(None) == ("moving", {"undecided"})
+        assert shows(new) == ("moving", {"undecided"})
+        assert shows(stuck) == ("moving", {"stuck"})
+        assert shows(proved) == ("stuck", {"stuck"})
+        now[0] = 5000 + MOVED_SECONDS - 1
+    now[0] += 1
+    assert shows(None) == ("unknown", set())
+    assert shows(new) == ("unknown", {"unknown"})
+    assert shows(stuck) == ("unknown", {"stuck"})
+    now[0], silence.since = 5000, 5000 - STALE_SECONDS
+    assert shows(None) == ("unknown", set())
 
 
 def test_a_reload_takes_nothing_from_the_proof_of_a_hang(start: Start) -> None:
@@ -179,7 +214,7 @@ def test_a_wait_for_an_operator_and_a_movement_outlast_late_looks(start: Start) 
     """On a loaded host a look may take longer than a report is valid."""
     start(PROMPT, MARK)
     silence, late = Silence(), [0.0]
-    silence.since = 5.0
+    silence.since = time.time()
     matcher = Matcher({KEY: RUN.workers[0].match})
     collector = StacksCollector(
         [RUN], trees=matcher.find, silence=silence, interval=0.05, now=lambda: time.time() + late[0]

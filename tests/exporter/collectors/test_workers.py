@@ -302,7 +302,7 @@ class TestWhatIsThereOnlyInTrouble:
 
     def test_a_worker_that_is_well_has_none_of_it(self, proc: FakeProc) -> None:
         proc.add(10, ["python", "--rollout-0"], pages=1)
-        limited = rollout(memory_limit=4096)
+        limited = rollout(memory_limit="4KiB")
         assert self.found(WorkersCollector([run(limited)], root=proc.root)) == {}
 
     def test_processes_that_are_missing(self, proc: FakeProc) -> None:
@@ -318,7 +318,7 @@ class TestWhatIsThereOnlyInTrouble:
 
     def test_memory_above_the_limit(self, proc: FakeProc) -> None:
         proc.add(10, ["python", "--rollout-0"], pages=3)
-        limited = WorkersCollector([run(rollout(memory_limit=4096))], root=proc.root)
+        limited = WorkersCollector([run(rollout(memory_limit="4KiB"))], root=proc.root)
         assert self.found(limited) == {"memory_excess_bytes": 2 * 4096}
         assert self.found(WorkersCollector([run(rollout())], root=proc.root)) == {}
 
@@ -424,7 +424,7 @@ class TestAWorkerThatRuns:
         now = [0.0]
 
         def shown(limit: int, *moments: float) -> list[bool]:
-            settings = rollout(memory_limit=limit, expected=2)
+            settings = rollout(memory_limit=f"{limit}B", expected=2)
             collector = WorkersCollector([run(settings)], root=proc.root, clock=lambda: now[0])
             found = []
             for now[0] in moments:
@@ -443,7 +443,7 @@ class TestAWorkerThatRuns:
                 proc.add(pid, ["python", "--rollout-0"], files=text)
 
         now = [0.0]
-        settings = rollout(memory_limit=820 * 1024, expected=2)
+        settings = rollout(memory_limit="820KiB", expected=2)
         collector = WorkersCollector([run(settings)], root=proc.root, clock=lambda: now[0])
         seen = []
         for now[0], pages in ((0, 90), (5, 95), (10, 100), (35, 101), (40, 102), (70, 60)):

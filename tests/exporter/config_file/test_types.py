@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from trainwarden_exporter.config_file.types import (
     Seconds,
     parse_duration,
     parse_size,
+    parse_space,
+    parse_typed_duration,
 )
 
 SECONDS: TypeAdapter[float] = TypeAdapter(Seconds)
@@ -75,6 +78,14 @@ def test_the_error_for_an_invalid_duration_shows_the_syntax(written: object) -> 
         parse_duration(written)
 
 
+def test_a_duration_that_is_typed_needs_a_unit() -> None:
+    assert parse_typed_duration("2h") == 7200
+    for written in ("10", "0", "1.5"):
+        meant = re.escape(f"{written} has no unit: {written}s, {written}m or {written}h")
+        with pytest.raises(ValueError, match=f"^{meant}$"):
+            parse_typed_duration(written)
+
+
 @pytest.mark.parametrize("written", [-1, "-1", float("nan"), float("inf"), 10**400, "9" * 400])
 def test_a_duration_is_never_negative_or_infinite(written: object) -> None:
     with pytest.raises(ValidationError):
@@ -109,6 +120,14 @@ def test_a_size_is_read_as_bytes(written: object, size: int) -> None:
 def test_the_error_for_an_invalid_size_shows_the_syntax(written: object) -> None:
     with pytest.raises(ValueError, match="not a size: write bytes"):
         parse_size(written)
+
+
+def test_a_small_number_of_bytes_lacks_a_unit() -> None:
+    for written in (5, "24", " 5 ", 2**20 - 1):
+        with pytest.raises(ValueError, match=r"bytes: is a unit missing, such as GiB\? If not, w"):
+            parse_space(written)
+    spaces = (0, "5B", "1KiB", 2**20, "2000000")
+    assert [parse_space(one) for one in spaces] == [0, 5, 1024, 2**20, 2_000_000]
 
 
 @pytest.mark.parametrize("written", [2**63, "16EiB", "9" * 29 + "EiB"])

@@ -70,5 +70,5 @@ def test_a_large_disk_needs_no_more_than_twenty_gib_free(tmp_path: Path) -> None
 
 
 def test_a_configured_floor_replaces_the_default(tmp_path: Path) -> None:
-    disk = DiskConfig(path=tmp_path, free_floor=3)
+    disk = DiskConfig(path=tmp_path, free_floor="3B")
     assert free_floor(disk, read_disk_usage(tmp_path)) == 3

@@ -403,6 +403,7 @@ class TestTheProgram:
             (["--run=nobody"], "no run has the name nobody"),
             (["--config.file=/absent/exporter.yml"], "/absent/exporter.yml: No such file"),
             (["--gpu.memory-free=much"], "not a size"),
+            (["--gpu.timeout=10"], "10 has no unit: 10s, 10m or 10h"),
             (["--nonsense"], "usage: "),
         ],
     )

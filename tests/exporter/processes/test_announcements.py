@@ -90,11 +90,15 @@ def test_an_announced_worker_is_added_with_its_log_and_limits(folder: Path) -> N
     assert run.logs[0].files == (str(log),)
 
 
-def test_the_disks_of_the_log_and_of_the_working_folder_are_watched(folder: Path) -> None:
+@pytest.mark.parametrize("saves", [True, False])
+def test_the_disks_of_the_log_the_working_folder_and_the_checkpoints_are_watched(
+    folder: Path, *, saves: bool
+) -> None:
     log, works = folder.parent / "logs" / "demo.log", folder.parent / "work"
-    announce(folder, log=str(log), cwd=str(works))
+    out = [Path("/mnt/out [a]")] * saves
+    announce(folder, log=str(log), cwd=str(works), checkpoints=str(out[0]) if saves else None)
     config, _ = with_announced(Config(), read_announcements(folder, NOW))
-    assert list(announced_folders(config)) == [log.parent, works]
+    assert list(announced_folders(config)) == [log.parent, works, *out]
 
 
 def test_of_a_sweep_only_the_newest_folders_are_watched(folder: Path) -> None:

@@ -278,6 +278,33 @@ class TestResumes:
         course = follow(line(51, 1200), line(52, 1210), course=course)
         assert (course.step, course.attempt.first_step, course.resumes) == (52, 51, 1)
 
+    @pytest.mark.parametrize("read_first", [True, False])
+    @pytest.mark.parametrize(("step", "silence"), [(83, 120), (82, 120), (60, 120), (83, 6)])
+    def test_a_process_that_hangs_at_its_first_step_has_made_it_whatever_its_number(
+        self, step: int, silence: float, *, read_first: bool
+    ) -> None:
+        before, began = lines(1, 83, 1000, seconds=1), 1082 + silence
+        events: list[ProgressEvent] = [line(step, began + 1.3), TrainerStarted(began)]
+        course = follow(before, events if read_first else events[::-1])
+        assert (course.step, course.phase) == (step, Phase.TRAINING)
+        assert (course.last_step_at, course.last_sign_at) == (began + 1.3, began + 1.3)
+        assert (course.attempt.first_step, course.resumes) == (step, 1)
+        assert course.repeated == 84 - step
+
+    @pytest.mark.parametrize("read_first", [True, False])
+    def test_its_first_step_counts_though_nobody_saw_it_start(self, *, read_first: bool) -> None:
+        """The exporter was started at 1210, and reads the last lines again."""
+        events = [
+            line(83, 1203, dated=False),
+            TrainerStarted(1200, witnessed=False, learned_at=1210),
+        ]
+        before = lines(1, 83, 1000, seconds=1)
+        course = follow(before, events if read_first else reversed(events))
+        assert (course.step, course.phase, course.attempt.first_step) == (83, Phase.TRAINING, 83)
+        assert (course.last_step_at, course.last_sign_at) == (None, 1210)
+        course = follow(before, line(83, 1199, dated=False), events[1])
+        assert (course.step, course.phase) == (None, None)
+
     def test_a_rank_that_was_late_before_a_start_is_no_step_after_it(self) -> None:
         course = follow(lines(1, 83, 1000, seconds=1), line(81, 1083), TrainerStarted(1090))
         assert follow(line(84, 1200), course=course).attempt.first_step == 84

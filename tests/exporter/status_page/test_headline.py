@@ -19,10 +19,10 @@ from trainwarden_exporter.runtime.responsibility import (
 )
 from trainwarden_exporter.status_page.headline import Headline, describe_run, summarize
 from trainwarden_exporter.status_page.page import PageData, status_json
-from trainwarden_exporter.status_page.problems import run_problems
+from trainwarden_exporter.status_page.problems import Problem, run_problems, waits_for_server
 from trainwarden_exporter.status_page.remediator import first_steps, with_standstills
 from trainwarden_exporter.status_page.remediator_client import FiringAlert, RemediatorStatus
-from trainwarden_exporter.status_page.run_views import CheckpointView, RunView
+from trainwarden_exporter.status_page.run_views import CheckpointView, RunView, ServerView
 from trainwarden_exporter.status_page.series import Tone
 
 HUNG = RunView(
@@ -118,6 +118,61 @@ def test_what_nobody_needs_to_act_on_is_not_the_headline_beside_what_needs_someb
         found = summarize((), (), status(over, first))
         assert found.who == first.who_acts
         assert [one.run for one in found.problems] == ["demo", "oom"]
+
+
+def test_what_failed_on_a_full_disk_is_not_to_be_started_as_that_is_done_once_there_is_room() -> (
+    None
+):
+    held = "mend its cause: until this alert ends, the remediator restarts nothing there"
+    disk = firing("TrainingDiskFilling", "hang", YOU, held, "bad")
+    dead = Problem("bad", "hang/trainer has failed", "hang", "trainer", gone=True, failed=True)
+    dead = replace(dead, start_command="cd /w && trainwarden run -- a", dismissal="Or dismiss it.")
+
+    def how(remediator: RemediatorStatus) -> str:
+        return summarize([dead], (), remediator).how
+
+    room = "Once there is room, it is restarted automatically."
+    assert how(status(disk)) == f"{held[0].upper()}{held[1:]}. {room} Or dismiss it."
+    loop = firing("TrainingWorkerRestartLoop", "hang", YOU, held, "bad")
+    typed = "When its cause is mended: `cd /w && trainwarden run -- a`."
+    for other in (
+        status(disk, loop),
+        status(disk).model_copy(update={"mode": "observe"}),
+        status(disk).model_copy(update={"may_restart": ()}),
+        status(disk).model_copy(update={"given_up": ("hang/trainer",)}),
+    ):
+        assert typed in how(other)
+
+
+def test_a_checkpoint_that_is_overdue_as_a_server_is_down_is_not_beside_it() -> None:
+    def run(age: float, since: float | None, reason: str = "refused") -> RunView:
+        server = ServerView("inference", "vllm", up=reason == "ok", reason=reason, since=since)
+        saved = CheckpointView("trainer", 50, age, 10.0)
+        return RunView("demo", phase="training", checkpoints=(saved,), servers=(server,))
+
+    server = "inference server inference of demo is down (refused) for 24 s"
+    waiting = run(45, 24)
+    assert [one.clause for one in run_problems(waiting)] == [server]
+    assert waits_for_server(waiting)
+    for other in (run(70, 24), run(45, None), run(45, 24, "ok"), run(45, 24, "starting")):
+        assert any("overdue after 20 s" in one.clause for one in run_problems(other))
+        assert not waits_for_server(other)
+
+
+def test_an_overdue_checkpoint_is_not_the_fault_behind_another_alert() -> None:
+    """The server answers again, and nothing was saved while it was down."""
+    saved = CheckpointView("trainer", 50, 27.0, 10.0)
+    server = ServerView("inference", "vllm", reason="ok", since=2)
+    run = RunView("hang", phase="training", checkpoints=(saved,), servers=(server,))
+    down = firing("TrainingInferenceDown", "hang", REMEDIATOR, "is checking it", "bad")
+    clauses = [one.clause for one in headline(down, run=run).problems]
+    overdue = "the newest checkpoint of hang is 27 s old (overdue after 20 s)"
+    assert clauses == ["TrainingInferenceDown fires on hang", overdue]
+    spoilt = replace(run, checkpoints=(replace(saved, finite_until=39.0),))
+    nan = headline(firing("TrainingNotFinite", "hang", YOU, UNHANDLED), run=spoilt)
+    assert len(nan.problems) == 1, "that the loss is NaN is one problem"
+    alone = headline(firing(OVERDUE, "hang", YOU, UNHANDLED), run=run)
+    assert [one.clause for one in alone.problems] == [overdue]
 
 
 def test_of_equal_problems_the_first_is_that_of_the_remediators_page() -> None:

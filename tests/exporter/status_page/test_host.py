@@ -44,6 +44,19 @@ def test_restarts_by_the_run_itself_are_shown() -> None:
     assert view.failure == ""
 
 
+@pytest.mark.parametrize(("seen", "restarts"), [(None, 2), (0, 2), (5, 5)])
+def test_restarts_from_before_the_exporter_was_started_count(
+    seen: float | None, restarts: float
+) -> None:
+    one = Announcement(run=KEY[0], worker=KEY[1], pid=7, starts=3)
+    families = [family("worker_expected_processes", (KEY, 1))]
+    if seen is not None:
+        families.append(family("worker_restarts_total", (KEY, seen)))
+    outcome = Outcome("workers", 0.1, tuple(families), artifacts=(one,))
+    (view,) = build_worker_views([outcome], now=1000)
+    assert view.restarts == restarts
+
+
 def test_a_command_that_has_failed_shows_its_error_and_what_starts_it_again() -> None:
     one = Announcement(
         run=KEY[0],

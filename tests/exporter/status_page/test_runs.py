@@ -322,12 +322,37 @@ def test_a_checkpoint_from_after_a_loss_that_is_not_finite_is_marked(
     assert (text in words(run)) is late
     found = [str(one) for one in run_problems(replace(run, containers=(), heartbeats=()))]
     assert any(text in one for one in found) is late
+    loss = "the loss of grpo is NaN or infinite: its newest checkpoint was"
+    assert any(loss in one for one in found) is late
     assert run.finite_until == until
 
 
-@pytest.mark.parametrize(("until", "path"), [(1400, ""), (1500, "/out/60.pt"), (None, "")])
+def test_a_run_that_has_finished_with_a_loss_that_is_not_finite_needs_you() -> None:
+    run = replace(HEALTHY, finished=True, finite_until=39, step=400, total=400)
+    newest = CheckpointView("checkpoints", step=400, age=60, finished=True, finite_until=39)
+    (found,) = run_problems(replace(run, checkpoints=(newest,)))
+    last = "step 39, the last with a finite loss"
+    assert found.clause == (
+        f"{run.name} has finished, and what it saved after {last}, is of no use"
+    )
+    assert (found.who, found.tone) == ("You, now", "bad")
+    again = f"`trainwarden checkpoints {run.name}` names the checkpoint to start it again from."
+    assert found.how == again
+    assert not list(run_problems(replace(run, finite_until=None)))
+
+
+@pytest.mark.parametrize(
+    ("until", "unread", "path"),
+    [
+        (1400, None, ""),
+        (1500, None, "/out/60.pt"),
+        (1509, 1510, "/out/60.pt"),
+        (1510, 1510, ""),  # the newer one may be sound
+        (None, None, ""),
+    ],
+)
 def test_the_checkpoint_to_resume_from_is_the_proved_one_of_before_the_nan(
-    until: int | None, path: str
+    until: int | None, unread: int | None, path: str
 ) -> None:
     series: dict[str, dict[tuple[str, ...], float]] = {
         "checkpoint_proved_step": {("grpo", "a"): 1500},
@@ -335,6 +360,8 @@ def test_the_checkpoint_to_resume_from_is_the_proved_one_of_before_the_nan(
     }
     if until is not None:
         series["log_value_finite_until_step"] = {("grpo", "trainer", "train_loss"): until}
+    if unread is not None:
+        series["checkpoint_unproved_step"] = {("grpo", "a"): unread}
     shown = outcome({**SERIES, **series})
     run = next(one for one in build_run_views([shown], now=NOW) if one.name == "grpo")
     assert run.sound_checkpoint == path
@@ -560,12 +587,12 @@ def test_what_a_stuck_run_waits_for_is_the_cause_of_its_standstill() -> None:
             "stack_chain_info": {(*RUN, chain): 1},
         }
         (problem,) = run_problems(build_run_views([outcome(series)], now=NOW)[0])
-        assert problem.limit == 1800
+        assert problem.limit == (None if movement == "undecided" else 1800)
         return problem.clause
 
     stands = "grpo has made no step for 3 min 20 s (usually 30 s)"
     assert clause("stuck") == f"{stands}: {chain}"
-    assert clause("unknown") == f"{stands}: phase training"
+    assert clause("unknown") == clause("undecided") == f"{stands}: phase training"
 
 
 @pytest.mark.parametrize(
@@ -578,6 +605,13 @@ def test_what_a_stuck_run_waits_for_is_the_cause_of_its_standstill() -> None:
         (
             {"worker_process_states": {(*RUN, "trainer", "stopped"): 2}},
             "The remediator leaves it alone: it is stopped: `kill -CONT` continues it.",
+        ),
+        (
+            {
+                "worker_process_states": {(*RUN, "trainer", "stopped"): 1},
+                "stack_chain_info": {(*RUN, "process 278 of trainer is stopped"): 1},
+            },
+            "The remediator leaves it alone: it is stopped: `kill -CONT 278` continues it.",
         ),
         ({"stack_processes": {(*RUN, "trainer", "moving"): 1}}, "It restarts the run"),
         ({"worker_process_states": {("other", "trainer", "stopped"): 2}}, "It restarts the run"),

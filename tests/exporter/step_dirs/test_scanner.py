@@ -66,6 +66,54 @@ def in_progress(result: ScanResult) -> int | None:
     return None if result.in_progress is None else result.in_progress.name.number
 
 
+@pytest.mark.parametrize(
+    ("written", "others", "cut"),
+    [
+        (("model.bin",), 3, True),  # its disk was full
+        (("model.bin",), 2, True),
+        (("model.bin",), 1, False),  # one shows no order
+        (("model.bin", "state.json"), 3, True),
+        (("model.bin", "state.json", "DONE"), 3, False),
+        (("DONE",), 3, False),  # not what the others wrote first
+        (("model.bin", "rank-0"), 3, False),  # of another kind
+    ],
+)
+def test_an_entry_without_what_all_others_wrote_last_was_cut_short(
+    filesystem: MemoryDisk, written: tuple[str, ...], others: int, *, cut: bool
+) -> None:
+    for step in range(10, 10 * others + 10, 10):
+        for name in ("model.bin", "state.json", "DONE"):
+            filesystem.write(f"run/step_{step}/{name}", 100)
+            filesystem.moment += 1
+    saw = eye(filesystem, SettledRule(("*",)))
+    for name in written:
+        filesystem.write(f"run/step_100/{name}", 50)
+        filesystem.moment += 1
+    filesystem.moment += 60
+    for _ in range(2):
+        result = saw.scan()
+        assert (100 in steps(result)) != cut
+        assert (in_progress(result) == 100) == cut
+        assert (result.complete_count, result.incomplete_count) == (others + (not cut), int(cut))
+    save_again = ("model.bin", "state.json", "DONE")
+    for name in save_again:
+        filesystem.write(f"run/step_100/{name}", 100)
+        filesystem.moment += 1
+    filesystem.moment += 60
+    saw.scan()
+    filesystem.moment += 60
+    assert newest(saw.scan()) == 100
+
+
+def test_a_run_that_saves_with_fewer_ranks_is_not_cut_short(filesystem: MemoryDisk) -> None:
+    for step, ranks in ((10, 8), (20, 8), (30, 8), (40, 4)):
+        for rank in range(ranks):
+            filesystem.write(f"run/step_{step}/rank_{rank}.ckpt", 100)
+            filesystem.moment += 1
+    filesystem.moment += 60
+    assert newest(eye(filesystem, SettledRule(("*",))).scan()) == 40
+
+
 def test_the_newest_complete_one_is_reported_and_what_was_begun_since(
     filesystem: MemoryDisk,
 ) -> None:

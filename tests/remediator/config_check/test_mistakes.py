@@ -68,7 +68,11 @@ def test_a_file_that_is_absent_is_a_mistake_beside_the_others(tmp_path: Path) ->
     (tmp_path / "remediator.yml").write_text(REMEDIATOR)
     found = [str(one) for one in find_mistakes(tmp_path / "remediator.yml")]
     assert found[0].endswith("mode: expected 'observe' or 'act'")
-    assert found[-1] == f"{tmp_path}/exporter.yml: No such file or directory"
+    absent = f"{tmp_path}/exporter.yml: No such file or directory"
+    why = (
+        "remediator.yml names it as `exporter: config:` (default exporter.yml), as its targets are"
+    )
+    assert found[-1].startswith(f"{absent}: {why} workers of it; `trainwarden up --config` starts")
 
 
 def test_check_of_a_folder_shows_each_mistake_once(

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.remediator.forked_program import ForkedProgram
 from tests.remediator.live_host import Box
 from tests.remediator.live_night import NightBox
 from tests.remediator.samples import TOKEN, delivery
@@ -22,16 +23,6 @@ from tests.waiting import until
 import ports
 from trainwarden_exporter.processes.procfs import read_environment
 from trainwarden_remediator.actions.spawn import ACTION_VARIABLE
-
-RUN = """
-import os, signal, sys
-from trainwarden_remediator.__main__ import main
-
-def die(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
-{patch}
-sys.exit(main(sys.argv[1:]))
-"""
 
 BEFORE_THE_ACT = """
 from trainwarden_remediator.actions.process import ProcessAction
@@ -69,22 +60,19 @@ class Program:
     def __init__(self, box: Box) -> None:
         self.box = box
         self.port = ports.free_port()
-        self._log = (box.folder / "remediator.log").open("ab")
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._log = box.folder / "remediator.log"
+        self._log.touch()
+        self._started: list[ForkedProgram] = []
 
     @property
     def log(self) -> str:
-        return (self.box.folder / "remediator.log").read_text()
+        return self._log.read_text()
 
-    def start(self, patch: str = "", *options: str) -> subprocess.Popen[bytes]:
+    def start(self, patch: str = "", *options: str) -> ForkedProgram:
         """The program, with `patch` applied before it runs, once it is ready or has ended."""
         listen = f"--web.listen-address=127.0.0.1:{self.port}"
         arguments = ["run", f"--config.file={self.box.config_file}", listen, *options]
-        child = subprocess.Popen(
-            [sys.executable, "-c", RUN.format(patch=patch), *arguments],
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-        )
+        child = ForkedProgram(arguments, self._log, patch)
         self._started.append(child)
         until(lambda: child.poll() is not None or self.ask("/-/ready") == 200)
         return child
@@ -110,7 +98,6 @@ class Program:
         for child in self._started:
             child.kill()
             child.wait(60)
-        self._log.close()
 
 
 @pytest.fixture

@@ -146,6 +146,12 @@ def move(scene: Scene) -> str:
     return "no longer needed: its stacks move"
 
 
+def start_exporter(scene: Scene) -> str:
+    """The exporter has started, and does not know yet whether the run moves."""
+    scene.observer.runs["demo"] = replace(STALLED, undecided=True, restart_limit=3600)
+    return "its processes were looked at for too short a time since a start of the exporter"
+
+
 def lose_its_server(scene: Scene) -> str:
     server = ServerState("vllm", "vllm", "inference", up=False, reason="refused")
     scene.observer.servers["demo"] = (server,)
@@ -182,7 +188,7 @@ def go_on(scene: Scene) -> str:
     ("need", "way"),
     [
         *((STALLS, way) for way in (make_a_step, finish, move, lose_its_server)),
-        *((STALLS, way) for way in (forget_its_progress, hide)),
+        *((STALLS, way) for way in (forget_its_progress, hide, start_exporter)),
         *((LEAKS, way) for way in (shrink, hide)),
         *((SERVER_DOWN, way) for way in (answer_again, hide)),
         *((FOLLOW_UP, way) for way in (go_on, forget_its_progress, hide)),

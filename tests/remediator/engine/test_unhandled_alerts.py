@@ -18,10 +18,11 @@ import pytest
 import yaml
 from tests.remediator.fake_clock import FakeClock, InlineExecutor
 from tests.remediator.fakes import FakeObserver
-from tests.remediator.samples import NOW, ROLLOUT, make_alert, make_setup
+from tests.remediator.samples import NOW, ROLLOUT, make_alert, make_setup, make_worker
 from tests.remediator.stage import going_on
 
 from trainwarden_exporter.logs.config import LogConfig
+from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.alertmanager.api import parse_destinations
 from trainwarden_remediator.config.notifications import NotifySettings
@@ -44,7 +45,7 @@ from trainwarden_remediator.notify.messages import (
     notification_event_of,
     subject_of,
 )
-from trainwarden_remediator.observation.model import RunState, WorkerState
+from trainwarden_remediator.observation.model import ExporterState, RunState, WorkerState
 
 PROJECT = Path(__file__).resolve().parents[3]
 LOST = {"alertname": "TrainingGpuLost", "severity": "critical", "gpu": "0"}
@@ -253,6 +254,28 @@ async def test_the_step_until_which_a_loss_was_finite_is_that_of_the_log(
         assert "`trainwarden checkpoints demo`" in what
         assert ("29 or earlier, as /out/newest.pt" in what) == (proved < 29)
         assert what.endswith("`trainwarden runbook TrainingNotFinite` says what to do")
+
+
+@pytest.mark.parametrize(("failures", "known"), [(2, True), (3, False)])
+async def test_the_step_before_a_nan_is_asked_for_again_if_the_exporter_answers_late(
+    start: Start, monkeypatch: pytest.MonkeyPatch, failures: int, *, known: bool
+) -> None:
+    watch: Watch
+    async with start() as watch:
+        watch.observer.runs["demo"] = RunState(finite_until={("trainer", "loss"): 29.0})
+        answer, left = watch.observer.observe, [ObservationError("late")] * failures
+
+        async def observe() -> ExporterState:
+            if left:
+                raise left.pop()
+            return await answer()
+
+        monkeypatch.setattr(watch.observer, "observe", observe)
+        watch.alertmanager.add(NAN, annotations={"description": "All is lost."})
+        await watch.clock.advance(60)
+        (event,) = watch.journal.newest_events(1)
+        assert ("until step 29" in describe(event)) == known
+        assert ("All is lost" in describe(event)) != known
 
 
 FAILED = "ValueError: the batch is empty"
@@ -509,6 +532,32 @@ async def test_the_end_of_a_stall_names_the_stall_that_it_ends(
         assert not together.calls
 
 
+@pytest.mark.parametrize(
+    ("progress_at", "recorded"), [(NOW - 60, 1), (NOW + 1000, 2)], ids=["the same", "another"]
+)
+async def test_a_start_of_the_whole_stack_announces_the_same_standstill_no_second_time(
+    start: Start, progress_at: float, recorded: int
+) -> None:
+    watch: Watch
+    async with start(mode="act") as watch:
+        watch.observer.runs["demo"] = moved(NOW - 60)
+        watch.alertmanager.add(STALL)
+        await watch.clock.advance(3000)
+        assert len(watch.recorded()) == 1
+    async with start(mode="act") as watch:
+        watch.observer.runs["demo"] = moved(progress_at)
+        watch.alertmanager.add(STALL, startsAt="2027-01-15T08:50:00.000Z")
+        await watch.clock.advance(3000)
+        assert len(watch.recorded()) == recorded
+        watch.observer.runs["demo"] = moved(NOW + 6000)
+        watch.alertmanager.alerts[1:] = []
+        await watch.clock.advance(100)
+        assert len(watch.recorded()) == recorded + 1
+        begun = "08:00" if recorded == 1 else "08:50"
+        last = describe(watch.journal.newest_events(1)[0])
+        assert last.startswith(f"TrainingStepStalled of {begun} UTC has ended")
+
+
 async def test_a_hang_that_is_not_proved_for_a_while_has_not_ended(start: Start) -> None:
     """The warning also ends as the critical alert begins, or as the stacks prove no hang."""
     watch: Watch
@@ -551,8 +600,16 @@ async def test_a_stall_is_announced_with_what_is_known_of_its_cause(
     watch: Watch
     async with start(mode="act") as watch:
         watch.observer.runs["demo"] = run
+        watch.observer.blind = ObservationError("the exporter does not answer")
         watch.alertmanager.add(STALL)
         await watch.clock.advance(200)
+        assert watch.recorded() == []
+        watch.observer.blind = None
+        watch.observer.runs["demo"] = replace(run, undecided=True)
+        await watch.clock.advance(100)
+        assert watch.recorded() == []
+        watch.observer.runs["demo"] = run
+        await watch.clock.advance(10)
         (event,) = [one for one in watch.journal.newest_events(9) if one.kind == "stalled"]
         assert describe(event).startswith(f"TrainingStepStalled of 08:00 UTC: {text}")
 
@@ -607,8 +664,7 @@ async def test_the_end_of_an_alert_names_the_end_of_its_run_and_not_what_dismiss
             watch.observer.runs["ended"] = RunState(finished=True, finite_until=lost)
         else:
             key = WorkerKey("ended", "trainer")
-            stopped = {"stopped": frozenset({key}), "dismissed": {key: dismissed}}
-            known = replace(watch.setup.announced, **stopped)
+            known = AnnouncedRuns(stopped=frozenset({key}), dismissed={key: dismissed})
             setup = replace(watch.setup, announced=known, stopped=known.stopped)
             watch.built.reconfigure(setup, *asked, watch.observer)
         watch.alertmanager.alerts[1:] = []
@@ -637,6 +693,20 @@ async def test_what_an_operator_has_stopped_rings_for_nothing_that_ends_with_it(
         watch.alertmanager.add({"alertname": alert, "severity": "critical", "run": "ended"})
         await watch.clock.advance(120)
         assert watch.recorded() == [("unhandled", alert)] * rings
+
+
+async def test_a_run_that_is_stopped_has_the_command_that_continues_its_process(
+    start: Start,
+) -> None:
+    watch: Watch
+    async with start(mode="act") as watch:
+        key = WorkerKey("demo", "trainer")
+        watch.observer.runs["demo"] = RunState(waits="process 27823 of trainer is stopped")
+        watch.observer.workers[key] = make_worker(stopped=1)
+        watch.alertmanager.add(STALL)
+        await watch.clock.advance(200)
+        (event,) = [one for one in watch.journal.newest_events(9) if one.kind == "stalled"]
+        assert describe(event).endswith("it is stopped: `kill -CONT 27823` continues it")
 
 
 async def test_a_run_that_waits_at_a_prompt_is_not_announced_to_be_restarted(start: Start) -> None:
@@ -718,7 +788,8 @@ async def test_a_stall_of_a_trainer_with_a_next_attempt_rings_for_nobody(
     """Also while the alert of its dead process has ended for a moment, as scrapes were lost."""
     watch: Watch
     async with start() as watch:
-        alert = make_alert(**{**GONE, "worker": worker}, starts_at=NOW)
+        labels = {**GONE, "worker": worker}
+        alert = replace(make_alert(starts_at=NOW), labels=labels)
         watch.journal.record_alerts([alert])
         (incident,) = watch.journal.open_incidents()
         key = WorkerKey("demo", worker)

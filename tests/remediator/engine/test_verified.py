@@ -276,6 +276,64 @@ async def test_a_trainer_that_hangs_at_the_same_step_again_was_not_healed(stage:
         assert outcomes(scene) == [("not_healed", "it stands still again")]
 
 
+STARTS = RunState(phase="starting", stall_limit=1800, usual_step_seconds=1, trainer_processes=1)
+
+
+@pytest.mark.parametrize(
+    ("hangs", "seconds", "seen"),
+    [
+        # its first step, which is no new one, was read when it had no time any more
+        ({"phase": "training", "step": 41, "first_step": 41}, 61, "it stands still again"),
+        # it hangs in its start
+        ({"stuck": True}, 121, "its stacks show that it is stuck"),
+        ({}, 1800, "it stands still again"),
+    ],
+)
+async def test_a_run_that_hangs_again_is_judged_and_its_alert_is_decided(
+    stage: Stage, hangs: dict[str, Any], seconds: float, seen: str
+) -> None:
+    """The exporter may not know when it made a step, or that it made one."""
+    known: dict[str, Any] = {"step": 41, "checkpoint": 40, "checkpoints": 1, "proved_step": 40}
+    hung = replace(STARTS, **known, last_step_at=NOW - 300, progress_at=NOW - 300)
+    hung = replace(hung, phase="training", stall_limit=60, recovery_matches=True)
+    async with stage() as scene:
+        scene.observer.runs["demo"] = hung
+        stall: dict[str, Any] = {"remediation": "restart_stalled_run", "worker": ""}
+        scene.hear(**stall)
+        await scene.clock.advance(4)
+        assert scene.actions[TRAINER].restarts == [1]
+        now = scene.clock.now()
+        limit = 60 if hangs.get("first_step") else 1800
+        started: dict[str, Any] = {
+            "step": None,
+            "last_step_at": None,
+            "progress_at": now,
+            "stall_limit": limit,
+        }
+        scene.observer.runs["demo"] = replace(hung, **{**started, "phase": "starting", **hangs})
+        await scene.pass_time(seconds - 10, **stall)
+        assert outcomes(scene) == []
+        await scene.clock.advance(15)
+        assert outcomes(scene) == [("not_healed", seen)]
+        scene.observer.runs["demo"] = replace(scene.observer.runs["demo"], stall_limit=60)
+        await scene.clock.advance(200)
+        assert scene.actions[TRAINER].restarts == [1, 2]
+
+
+async def test_a_start_is_granted_no_more_time_than_its_first_looks_show(stage: Stage) -> None:
+    """Else a limit that grows with each restart of the exporter would never be reached."""
+    async with stage(before=gone(TRAINER)) as scene:
+        await started(scene, TRAINER)
+        start = replace(STARTS, stall_limit=900)
+        for minute in range(20):
+            now = scene.clock.now()
+            scene.observer.runs["demo"] = replace(
+                start, progress_at=now, stall_limit=900 + 60 * minute
+            )
+            await scene.clock.advance(60)
+        assert outcomes(scene) == [("not_healed", "it has not made a step yet")]
+
+
 async def test_a_new_step_counts_from_the_look_that_shows_it(stage: Stage) -> None:
     async with stage(before=gone(TRAINER)) as scene:
         await started(scene, TRAINER)

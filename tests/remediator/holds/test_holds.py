@@ -188,6 +188,17 @@ def events(config: Path) -> list[Event]:
 Captured = pytest.CaptureFixture[str]
 
 
+@pytest.mark.parametrize("typed", [["--for=10"], ["--for", "2", "h"]])
+def test_a_hold_without_a_unit_is_refused_and_not_over_in_seconds(
+    config: Path, capsys: Captured, typed: list[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["hold", f"--config.file={config}", *typed])
+    number = typed[-1].removeprefix("--for=") if len(typed) == 1 else "2"
+    message = f"argument --for: {number} has no unit: {number}s, {number}m or {number}h"
+    assert message in capsys.readouterr().err
+
+
 def test_who_holds_what_and_why_is_in_the_journal_also_beside_a_remediator(
     config: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,11 +14,12 @@ from trainwarden_exporter.runtime.responsibility import YOU
 from trainwarden_exporter.webserver.runbooks import first_step
 from trainwarden_remediator.config.restart_methods.run import WRAPPER_ENDED
 from trainwarden_remediator.holds.hold_file import Hold
-from trainwarden_remediator.journal.evidence_text import fault_facts
+from trainwarden_remediator.journal.evidence_text import FaultFacts, fault_facts
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import PastAction
 from trainwarden_remediator.notify.advice import advice
 from trainwarden_remediator.notify.messages import VALUE_LENGTH, Notification, build_message
+from trainwarden_remediator.notify.runbook_advice import stack_logs
 from trainwarden_remediator.policy.alert_handling import AlertView
 from trainwarden_remediator.policy.failing_starts import mend_hint
 
@@ -114,6 +115,30 @@ def test_what_may_live_of_a_run_whose_own_programs_were_killed_is_named_by_stop(
     assert (killed in text) == (state == "running"), "its end was recorded"
 
 
+def test_a_command_that_can_never_start_names_its_line_and_what_starts_it(tmp_path: Path) -> None:
+    line = "python3: can't open file '/w/trian.py': [Errno 2] No such file or directory"
+    end: dict[str, Any] = {"state": "failed", "ended_at": NOW - 1, "exits": ((7, 1, 512),)}
+    one = call("TrainingWorkerGone", "managed_elsewhere")
+    text = advised(tmp_path, one, never_works=True, last_lines=(line,), **end)
+    does = "Another restart alone does not help: mend the cause, then start it yourself"
+    assert text.startswith(f"It can never start: `{line}`. {does}: {TYPED}")
+    assert advised(tmp_path, one, last_lines=(line,), **end) == ""
+
+
+def test_the_command_that_starts_a_run_again_is_in_its_message_once(tmp_path: Path) -> None:
+    facts = {"verdict": "wait", "reason": "managed_elsewhere", "detail": WITH_COMMAND}
+    event = Event(7, NOW, 3, None, "decision", "TrainingWorkerGone", "demo", "trainer", facts)
+    one = Notification(1, "phone", "blocked", event)
+    end: dict[str, Any] = {"state": "failed", "ended_at": NOW - 1, "exits": ((7, 1, 256),)}
+    own = {"restart": "on-failure", "own_restarts": ((NOW - 1, 256),)}
+    text = advised(tmp_path, one, **own, **end)
+    command = TYPED.strip("`").replace(" --detach", "")
+    assert f"mend the cause, then start it yourself: `{command}`" in text
+    known = replace(one, advice=text, fault=FaultFacts(start=command))
+    assert str(item_of(known)).count(command) == 1
+    assert item_of(replace(known, advice="Mend it."))["Start again"] == command
+
+
 def test_a_loop_without_a_known_cause_has_an_instruction_too(tmp_path: Path) -> None:
     text = advised(tmp_path, call(*LOOP))
     assert "three times or more in the ten minutes before 07:59 UTC: mend the cause." in text
@@ -152,12 +177,17 @@ def test_an_alert_that_nobody_handles_has_the_commands_of_its_run(tmp_path: Path
 
 
 def test_a_loss_that_is_nan_is_not_started_again_from_its_newest_checkpoint(tmp_path: Path) -> None:
-    text = advised(tmp_path, unhandled("TrainingNotFinite"))
+    call = unhandled("TrainingNotFinite")
+    text = advised(tmp_path, call)
+    names = "`trainwarden checkpoints demo` names the checkpoint to go back to."
     stop = "`trainwarden stop demo` ends it."
-    assert text.startswith(
-        f"{stop} Move the checkpoints from after the last finite value to another"
-    )
+    moves = f"{stop} Move the checkpoints from after the last finite value to another"
+    assert text.startswith(f"{names} {moves}")
     assert f", then start it again: {TYPED}" in text
+    detail = "until step 39; `trainwarden checkpoints demo` lists them"
+    facts = {**call.event.facts, "detail": detail}
+    known = replace(call, event=replace(call.event, facts=facts))
+    assert advised(tmp_path, known).startswith(moves)
 
 
 def test_no_message_asks_for_a_start_of_a_finished_run(tmp_path: Path) -> None:
@@ -166,9 +196,87 @@ def test_no_message_asks_for_a_start_of_a_finished_run(tmp_path: Path) -> None:
     assert text == "Its run has finished: nobody needs to start it again."
 
 
-def test_an_alert_of_the_host_or_of_a_run_of_the_file_has_no_command(tmp_path: Path) -> None:
-    assert advised(tmp_path, unhandled("TrainingGpuLost", run="")) == ""
-    assert advised(tmp_path, unhandled(run="other")) == ""
+def test_an_alert_of_the_host_or_of_a_run_of_the_file_has_the_step_of_its_runbook(
+    tmp_path: Path,
+) -> None:
+    text = advised(tmp_path, unhandled("TrainingGpuLost", run=""))
+    assert text.startswith("The kernel's log. XID 79: fell off the bus")
+    assert advised(tmp_path, unhandled("TrainingWaitingForRollouts", run="other")) == "", (
+        "of a cause"
+    )
+    exporter = advised(tmp_path, unhandled("TrainingExporterDown", run=""))
+    assert exporter.startswith("See whether it runs: `pgrep -af trainwarden-exporter`.")
+    other = advised(tmp_path, unhandled("TrainingCheckpointDamaged", run="other"))
+    assert other == "`trainwarden checkpoints other` names each damage with its kind and its file."
+
+
+def test_a_call_for_the_exporter_of_a_stack_names_its_log_and_that_it_is_started_again(
+    tmp_path: Path,
+) -> None:
+    logs, setup = tmp_path / "logs", make_setup(tmp_path, "demo/trainer")
+    environment = {"SUPERVISOR_SERVER_URL": f"unix://{tmp_path}/supervisor.sock"}
+    assert stack_logs(environment) is None
+    logs.mkdir()
+    (logs / "exporter.log").touch()
+    assert stack_logs(environment) == logs
+    assert stack_logs({"SUPERVISOR_SERVER_URL": "http://localhost:9001"}) is None
+    assert stack_logs({}) is None
+    text = advice(unhandled("TrainingExporterDown", run=""), setup, (), logs)
+    assert text == (
+        "The stack starts it again automatically, also where it hangs; `trainwarden status` shows"
+        " whether it answers. If this lasts for minutes, its log says why:"
+        f" {logs}/exporter.log."
+    )
+
+
+BLOCKED = "The remediator asks again every few seconds, and acts once it has an answer."
+
+
+@pytest.mark.parametrize(
+    ("reason", "detail", "text"),
+    [
+        (
+            "observation_failed",
+            "http://127.0.0.1:1/metrics did not respond within 5 s",
+            (
+                f"{BLOCKED} `trainwarden status` shows whether the exporter answers; its log:"
+                " /s/logs/exporter.log."
+            ),
+        ),
+        (
+            "observation_failed",
+            "http://127.0.0.1:2/api/v2/alerts: refused",
+            (
+                f"{BLOCKED} `trainwarden status` shows whether Alertmanager answers; its log:"
+                " /s/logs/alertmanager.log."
+            ),
+        ),
+        (
+            "disk_unusable",
+            "the disk of /data is full",
+            "/data has 0 B of 96.0 KiB free. `du -xh --max-depth 2 /data | sort -h | tail -20`",
+        ),
+        (
+            "account_limit",
+            "",
+            "As many restarts of the runs of one account as its circuit breaker allows",
+        ),
+        ("managed_elsewhere", "stopped at its manager", ""),
+    ],
+)
+def test_a_blocked_alert_says_what_is_tried_and_where_to_look(
+    tmp_path: Path, reason: str, detail: str, text: str
+) -> None:
+    facts = {"verdict": "wait", "reason": reason, "detail": detail}
+    event = Event(7, NOW, 3, None, "decision", "TrainingInferenceDown", "demo", "server", facts)
+    disks = {"/data": {"free": 0.0, "size": 98304.0, "runs": ["demo"]}}
+    fault = fault_facts({"seen": {"disks": disks}})
+    one = Notification(1, "phone", "blocked", event, fault=fault)
+    found = advice(one, make_setup(tmp_path, "demo/trainer"), (), Path("/s/logs"))
+    assert found.startswith(text)
+    assert bool(found) == bool(text)
+    if reason == "disk_unusable":
+        assert found.endswith("Once the disk is usable, the remediator restarts it.")
 
 
 def test_a_command_that_is_too_long_is_left_out_as_a_whole(tmp_path: Path) -> None:
@@ -223,6 +331,30 @@ def test_a_full_disk_is_named_with_its_room_and_what_shows_the_cause(tmp_path: P
     assert item.values["Who acts"] == "You, now"
     assert "Last error" not in item_of(replace(one, fault=replace(one.fault, disk_error="")))
     assert "read-only" not in item_of(one)["What to do"]
+
+
+@pytest.mark.parametrize(
+    ("disks", "checkpoints"),
+    [
+        ({}, "/data/my out"),
+        ({"/data": {"runs": ["demo"], "checkpoints_left": {"demo": 0.0}}}, "/data/my out"),
+        ({}, None),
+    ],
+)
+def test_a_full_disk_that_the_exporter_did_not_show_is_named_by_the_folder_of_the_run(
+    tmp_path: Path, disks: dict[str, Any], checkpoints: str | None
+) -> None:
+    one = call("TrainingDiskFilling", "hold", worker="")
+    one = replace(one, fault=fault_facts({"seen": {"disks": disks}} if disks else {}))
+    text = advised(tmp_path, one, checkpoints=checkpoints)
+    if checkpoints is None:
+        assert text == ""
+        return
+    assert text == (
+        "The disk of /data/my out is full. `du -xh --max-depth 2 '/data/my out' | sort -h | tail"
+        " -20` shows what fills it. Delete or move away the oldest checkpoints, never the newest"
+        " complete one; the alert ends a minute after there is room."
+    )
 
 
 def test_a_disk_that_is_read_only_is_named(tmp_path: Path) -> None:

@@ -710,6 +710,30 @@ async def test_the_command_is_named_without_evidence(
     assert ("type `" in item["what"]) == ("COMMAND" in item["what"]) == (not typed)
 
 
+@pytest.mark.parametrize("never_works", [True, False])
+async def test_a_command_that_can_never_start_is_reported_at_once(
+    journal: Journal, clock: FakeClock, calling: Calling, *, never_works: bool
+) -> None:
+    post, command = FakePost(), "cd /w && trainwarden run -- python3 trian.py"
+    method = RunTarget(
+        run="demo/rollout-0",
+        socket=Path("/s"),
+        owner=0,
+        start_command=command,
+        never_works=never_works,
+    )
+    async with calling(journal, post, receivers()):
+        ended = Decision(Verdict.WAIT, "managed_elsewhere", detail=method.why_ended)
+        decide(journal, ended, alertname=WORKER_GONE)
+        await clock.advance(20)
+        assert bool(post.sent) == never_works, "no restart has shown it, so an operator may yet act"
+        await clock.advance(BLOCKED_SECONDS)
+    assert post.titles() == ["a command has failed and nobody starts it again, operator needed"]
+    (item,) = post.sent[0][1]["items"]
+    assert item["start_again"] == command
+    assert ("as it can never start" in item["what"]) == never_works
+
+
 async def test_a_wait_that_ends_automatically_or_in_time_is_not_reported(
     journal: Journal, clock: FakeClock, calling: Calling
 ) -> None:

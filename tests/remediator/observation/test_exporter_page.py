@@ -146,6 +146,7 @@ def test_the_trials_in_the_storage_of_a_search_are_its_checkpoints() -> None:
         ("unknown", ("sleep", "unknown"), False),
         ("stuck", ("sleep",), False),
         ("unknown", (), False),
+        ("undecided", ("sleep",), False),
     ],
 )
 def test_a_run_that_sleeps_a_moment_at_a_time_is_awake(
@@ -160,7 +161,8 @@ def test_a_run_that_sleeps_a_moment_at_a_time_is_awake(
         'trainwarden_training_stall_limit_seconds{run="demo"} 60\n'
         f'trainwarden_stack_movement{{run="demo",movement="{movement}"}} 1\n'
     )
-    assert see(page + stacks).runs["demo"].awake is awake
+    run = see(page + stacks).runs["demo"]
+    assert (run.awake, run.undecided) == (awake, movement == "undecided")
 
 
 def test_the_trials_of_a_search_in_a_database_are_those_of_its_logs() -> None:
@@ -226,6 +228,9 @@ def test_sees_until_which_step_a_value_was_finite() -> None:
 def test_the_newest_proved_checkpoint_has_a_path() -> None:
     seen = see(CHECKPOINTS, PROVED).runs["demo"]
     assert (seen.proved_checkpoint, seen.proved_step) == ("/srv/run/1870", 1870)
+    assert seen.unproved_step is None
+    unread = 'trainwarden_checkpoint_unproved_step{run="demo",checkpoint="default"} 1880\n'
+    assert see(CHECKPOINTS, PROVED, unread).runs["demo"].unproved_step == 1880
     damaged = (
         'trainwarden_checkpoint_damaged_info{run="demo",checkpoint="default",path="/srv/9"} 1\n'
     )

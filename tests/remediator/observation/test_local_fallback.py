@@ -55,7 +55,7 @@ def cgroup(tmp_path: Path) -> Path:
 
 def test_it_sees_memory_and_workers_as_the_exporter_does(yard: Yard, cgroup: Path) -> None:
     child = yard.run(HOLDS)
-    setup = make_setup(yard.mark, cgroup=cgroup, memory_available_floor=400)
+    setup = make_setup(yard.mark, cgroup=cgroup, memory_available_floor="400B")
     exporter = LocalObserver(setup).observe()
     assert (exporter.memory_available_bytes, exporter.memory_floor_bytes) == (300, 400)
     assert exporter.memory_stalled["cgroup", "some"] == 5

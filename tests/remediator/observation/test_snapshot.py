@@ -130,7 +130,7 @@ def test_reads_what_the_exporter_shows() -> None:
 
 
 def test_reads_a_page_of_the_real_collectors() -> None:
-    worker = {"name": "ghost", "match": {"command": "no such command, surely"}, "memory_limit": 5}
+    worker = {"name": "ghost", "match": {"command": "no such command, sure"}, "memory_limit": "5B"}
     run = RunWorkers.model_validate({"name": "demo", "workers": [worker]})
     success = SUCCESS.family()
     for name in ("host", "workers"):

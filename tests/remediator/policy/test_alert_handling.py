@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from tests.remediator.samples import OTHER, ROLLOUT, TRAINER, announced, make_alert, make_setup
@@ -16,8 +16,10 @@ from trainwarden_exporter.runtime.responsibility import NOBODY, OF_STANDSTILL, R
 from trainwarden_exporter.webserver.runbooks import first_step
 from trainwarden_remediator.config.notifications import NotifySettings
 from trainwarden_remediator.holds.hold_file import Hold
-from trainwarden_remediator.model import Incident
+from trainwarden_remediator.model import Incident, PastAction
+from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.alert_handling import build_alert_views
+from trainwarden_remediator.policy.passed_waits import last_steps
 from trainwarden_remediator.policy.situation import Situation, situation_of
 
 RECEIVER = {"name": "phone", "kind": "ntfy", "url": "https://ntfy.sh/a"}
@@ -130,6 +132,28 @@ def test_a_restart_loop_is_over_once_an_operator_has_started_the_worker(
     assert view.who == who
     again = "it was started again: the alert ends within seven minutes"
     assert (view.handling == again) == (who == NOBODY)
+
+
+@pytest.mark.parametrize("result", [None, "done"])
+def test_a_restart_loop_is_yours_while_the_last_restart_is_checked(
+    result: Literal["done"] | None,
+) -> None:
+    """As it was called out."""
+    loop = make_alert(alertname="TrainingWorkerRestartLoop", remediation="hold_restarts")
+    incident = Incident(
+        *(7, loop.fingerprint, loop.starts_at, loop.name, "demo", "rollout-0", "hold_restarts"),
+        last_received_at=loop.starts_at,
+        resolved=False,
+        last_decision="act hold",
+    )
+    key = WorkerKey("demo", "rollout-0")
+    restart = PastAction(9, key, loop.starts_at - 5, None, kind="restart", result=result)
+    now = Situation(loop.starts_at + 60, actions=[restart])
+    (view,) = build_alert_views((loop,), (incident,), 1, now) or ()
+    assert (view.who, view.handling.partition(":")[0]) == (YOU, "mend its cause")
+    stall = replace(incident, last_decision="wait busy", last_detail="of demo/rollout-0")
+    (view,) = build_alert_views((loop,), (stall,), 1, replace(now, actions=[])) or ()
+    assert view.handling == "waits: another action is in progress (of demo/rollout-0)"
 
 
 @pytest.mark.parametrize(
@@ -328,3 +352,37 @@ def test_what_somebody_acts_on_comes_before_what_is_over() -> None:
     for other, known in ((rank, situation), (gone, held)):
         first, second = build_alert_views((over, other), (), 0, known) or ()
         assert (first.alert, second.who) == (other, NOBODY)
+
+
+@pytest.mark.parametrize("cause", ["slow", "inference_down"])
+def test_a_wait_for_rollouts_is_for_nobody_once_a_step_or_a_healing_ends_it(cause: str) -> None:
+    name = "TrainingWaitingForRollouts"
+    wait = make_alert(alertname=name, severity="warning", worker="", remediation="", cause=cause)
+    now = wait.starts_at + 60
+    healed = PastAction(1, ROLLOUT, now - 40, now - 20, healed=True)
+
+    def handling(*actions: PastAction, **changes: Any) -> tuple[str, str]:
+        (view,) = (
+            build_alert_views((wait,), (), 0, Situation(now, actions=actions, **changes)) or ()
+        )
+        return view.who, view.handling
+
+    stepped = "its run has made a step since: the alert ends within half a minute"
+    for at in (wait.starts_at - 5, wait.starts_at + 5):  # it fires by the scrape before
+        assert handling(last_steps={"demo": at}) == (NOBODY, stepped)
+    yours = (YOU, NO_PLAYBOOK)
+    assert handling(last_steps={"demo": wait.starts_at - 40, "other": now}) == yours
+    after = "demo/rollout-0 was healed: the alert ends within two minutes"
+    assert handling(healed) == ((NOBODY, after) if cause == "slow" else yours)
+    assert handling(replace(healed, ended_at=now - 130)) == yours
+    assert handling(replace(healed, healed=False)) == yours
+    assert handling(replace(healed, key=WorkerKey("other", "rollout-0"))) == yours
+
+
+def test_the_last_step_of_a_run_that_has_finished_ends_no_wait() -> None:
+    runs = {
+        "demo": RunState(last_step_at=7.0),
+        "done": RunState(last_step_at=8.0, finished=True),
+        "new": RunState(),
+    }
+    assert last_steps(ExporterState({}, 0, 0, runs=runs)) == {"demo": 7.0}

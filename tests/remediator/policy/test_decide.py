@@ -769,7 +769,7 @@ def test_there_is_a_case_for_every_reason() -> None:
     # what only an action itself can tell is decided when that is asked; `stopped` has tests above,
     # `several_trainers` and `suspended` those of the rungs, `account_limit` that of the breaker
     elsewhere = {"managed_elsewhere", "stopped", "ended_with_run", "several_trainers", "suspended"}
-    elsewhere |= {"account_limit", "moving", "damaged_resume"}
+    elsewhere |= {"account_limit", "moving", "undecided", "damaged_resume"}
     assert {case[0] for case in CASES} == set(get_args(Reason)) - elsewhere
 
 
@@ -877,6 +877,16 @@ def test_what_cannot_be_seen_is_not_given_up(config: Config) -> None:
 def test_giving_up_need_not_wait_for_the_cooldown(config: Config) -> None:
     past = (ago(300), ago(200), ago(6))
     assert decide(incident(), state(config, actions=past), NOW).reason == "attempts_exhausted"
+
+
+@pytest.mark.parametrize(("key", "name"), [(TRAINER, "demo/trainer"), (GPUS, "gpus")])
+def test_the_action_that_another_waits_for_has_the_name_of_its_run(
+    config: Config, key: WorkerKey, name: str
+) -> None:
+    """Each run of `trainwarden run` has a worker `trainer`."""
+    past = (ago(5, key, took=None),)
+    for about in (incident(), RELIEF):
+        assert decide(about, state(config, actions=past), NOW).detail == f"of {name}"
 
 
 def test_another_run_does_not_make_this_one_busy(config: Config) -> None:

@@ -62,9 +62,36 @@ def test_an_error_line_of_a_run_that_goes_on_is_for_you() -> None:
     assert (view.who, view.handling) == (YOU, "the remediator takes no action on it")
 
 
+@pytest.mark.parametrize(
+    ("pattern", "log", "stepped", "who"),
+    [
+        ("gpu_out_of_memory", "trainer", 1, NOBODY),
+        ("oom_thrown", "trainer", 1, NOBODY),
+        ("gpu_out_of_memory", "trainer", -1, YOU),
+        ("gpu_out_of_memory", "rollout-0", 1, YOU),
+        ("checkpoint_failed", "trainer", 1, YOU),
+    ],
+)
+def test_a_trainer_that_makes_steps_after_it_ran_out_of_memory_has_caught_that(
+    pattern: str, log: str, stepped: float, who: str
+) -> None:
+    line = replace(LINE, labels={**LINE.labels, "pattern": pattern, "log": log})
+    last = {"demo": line.starts_at + stepped}
+    (view,) = views(line, announced=announced(), last_steps=last)
+    assert view.who == who
+    within = "the alert ends within 10 min of the line"
+    assert (view.handling == f"its run has made steps since: {within}") == (who == NOBODY)
+    (view,) = [
+        one
+        for one in views(line, GONE, incidents=(DECIDED,), announced=announced(), last_steps=last)
+        if one.alert is line
+    ]
+    assert view.who == (YOU if log == "rollout-0" else REMEDIATOR), "the fault has its own alert"
+
+
 def test_the_line_of_a_crash_is_of_the_remediator_before_the_alert_of_the_crash() -> None:
     (view,) = views(LINE, announced=FAILED)
-    soon = "restarts trainer once its alert fires, some 20 s after its end"
+    soon = "restarts demo/trainer once its alert fires, some 20 s after its end"
     assert (view.who, view.handling) == (REMEDIATOR, soon)
     (view,) = views(LINE, announced=FAILED, given_up=(TRAINER,))
     assert view.who == YOU

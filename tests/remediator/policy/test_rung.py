@@ -687,6 +687,10 @@ def test_a_run_whose_stacks_move_has_the_time_of_an_evaluation(tmp_path: Path) -
     silent = replace(STANDING, moving=True, progress_at=NOW - 3000, restart_limit=3600)
     scene.run = silent
     assert scene.decide(stalled).text == "wait moving"
+    scene.run = replace(silent, moving=False, undecided=True)
+    assert scene.decide(stalled).text == "wait undecided"
+    scene.run = replace(scene.run, restart_limit=2900)
+    assert scene.decide(stalled).reason == "restart"
     scene.run = replace(silent, restart_limit=2900)
     assert scene.decide(stalled).reason == "restart"
     scene.run = replace(silent, moving=False)

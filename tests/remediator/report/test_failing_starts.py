@@ -179,7 +179,7 @@ def test_the_report_says_who_restarted_it_its_error_and_what_to_type(
     todo = whole.partition("## What to do\n\n")[2].partition("\n\n#")[0]
     assert todo == (
         "- `demo/trainer`: It failed after each restart by the remediator, 3 times of at most 3: "
-        f"`{ERROR}`. Another restart does not help: mend the cause, then start it yourself: "
+        f"`{ERROR}`. Another restart alone does not help: mend the cause, then start it yourself: "
         f"`{START}` (in the background, so that a failure is restarted in the mode act)."
     )
     assert f"{START}    # once its cause is mended" in whole
@@ -205,7 +205,7 @@ def test_after_two_failures_there_is_something_to_do_though_the_remediator_tries
         f"`{ERROR}`. The remediator tries again; once the cause is mended, you can start it "
         f"yourself: `{START}`"
     ) in whole
-    assert "Another restart does not help" not in whole
+    assert "Another restart alone does not help" not in whole
 
 
 def test_attempts_are_counted_as_in_the_journal(journal: Journal, clock: FakeClock) -> None:
@@ -249,9 +249,9 @@ def test_a_leak_that_the_remediator_restarts_again_and_again_is_named(
     looping = loop(journal, clock)
     mended = (
         "The remediator restarted it 3 times since 08:00 UTC as it exceeds its memory limit. It "
-        "still runs and grows: `trainwarden stop demo` ends it. Another restart does not help: "
-        "mend the leak, or raise its memory limit (`--memory-limit` of `trainwarden run`), then "
-        "start it yourself"
+        "still runs and grows: `trainwarden stop demo` ends it. Another restart alone does not "
+        "help: mend the leak, or raise its memory limit (`--memory-limit` of `trainwarden run`), "
+        "then start it yourself"
     )
     runs = ONE.model_copy(update={"state": "running", "exits": ()})
     whole = report(tmp_path, clock, looping, one=runs)

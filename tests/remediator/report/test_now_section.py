@@ -59,6 +59,16 @@ TRAINS = RunState(
     step=382, last_step_at=NOW - 2, usual_step_seconds=1, phase="training", stall_limit=1800
 )
 STANDS = replace(TRAINS, last_step_at=NOW - 517, phase="waiting_for_rollouts")
+HANGS_AGAIN = RunState(
+    step=41,
+    progress_at=NOW - 517,
+    stall_limit=1800,
+    phase="training",
+    trainer_processes=1,
+    stuck=True,
+    waits="process 7 of trainer waits for a lock at a.py:1",
+)
+"""Nobody knows when it has made its step."""
 LOOP = (
     "4 of the last 5 attempts ended at step 57 ± 1 after about 20 s: another restart is unlikely "
     "to help"
@@ -117,6 +127,25 @@ def test_a_run_that_an_operator_has_halted_is_left_alone(
     assert todo == "- `demo`: it waits for you at a prompt."
 
 
+def test_of_many_runs_the_ones_that_need_you_open_the_report(
+    tmp_path: Path, journal: Journal
+) -> None:
+    runs = dict.fromkeys(("a", "b", "demo", "hung"), TRAINS)
+    runs["hung"] = replace(STANDS, stall_limit=300)
+    quiet: dict[str, Any] = {"remediation": "", "worker": ""}
+    nan = make_alert(alertname="TrainingNotFinite", severity="critical", **quiet)
+    assert journal.open_incidents() == ()
+    state = ExporterState({}, 2e10, 2e9, runs=runs)
+    trainer = WorkerKey("hung", "trainer")
+    situation = Situation(NOW, may_restart=[trainer], trainers=[trainer])
+    found = CurrentState(state, [nan], situation)
+    whole = report(tmp_path, found)
+    assert whole.startswith(
+        "# 4 runs: 2 are well, 1 is being healed or held, 1 needs you: demo.\n\n"
+        "In the last 24 h, there was no incident.\n\n**Who acts: You, now.**"
+    )
+
+
 def head(whole: str) -> str:
     """The report before its first night."""
     return whole.partition("\n# ")[0]
@@ -134,6 +163,17 @@ def test_a_run_that_stands_still_is_the_first_line_of_a_quiet_night(tmp_path: Pa
     stuck = replace(STANDS, stuck=True, waits="process 7 of trainer waits for a queue at a.py:1")
     text = report(tmp_path, CurrentState(exporter(stuck), ()))
     assert ", for 8 min 37 s: process 7 of trainer waits for a queue at a.py:1**" in text
+
+
+@pytest.mark.usefixtures("journal")
+def test_a_run_that_is_stuck_stands_still_though_the_time_of_its_step_is_unknown(
+    tmp_path: Path,
+) -> None:
+    text = report(tmp_path, CurrentState(exporter(HANGS_AGAIN), ()))
+    since = "**`demo` stands still, step 41 since 07:51:23, for 8 min 37 s: process 7 of trainer"
+    assert f"- {since} waits for a lock at a.py:1**, phase training." in text
+    text = report(tmp_path, CurrentState(exporter(replace(HANGS_AGAIN, stuck=False)), ()))
+    assert "- `demo`: step 41, made at an unknown time, phase training." in text
 
 
 @pytest.mark.usefixtures("journal")
@@ -205,11 +245,35 @@ def test_what_to_do_about_a_nan_has_the_last_step_with_a_finite_loss(tmp_path: P
         alertname="TrainingNotFinite", severity="critical", worker="", remediation=""
     )
     run = replace(TRAINS, finite_until={("trainer", "loss"): 39.0}, proved_checkpoint="/out/30.pt")
-    for proved, is_named in ((30.0, True), (40.0, False), (None, False)):
-        state = CurrentState(exporter(replace(run, proved_step=proved)), [alert])
+    for proved, unread, is_named in (
+        (30.0, None, True),
+        (30.0, 40.0, True),
+        (20.0, 30.0, False),  # the newer one may be sound
+        (40.0, None, False),
+        (None, None, False),
+    ):
+        known = replace(run, proved_step=proved, unproved_step=unread)
+        state = CurrentState(exporter(known), [alert])
         todo = report(tmp_path, state).partition("## What to do")[2]
         assert "a checkpoint no later than step 39, not from the newest" in todo
         assert ("That is `/out/30.pt`." in todo) is is_named
+
+
+@pytest.mark.usefixtures("journal")
+def test_a_run_that_has_finished_with_a_loss_that_is_not_finite_is_to_be_started_again(
+    tmp_path: Path,
+) -> None:
+    run = replace(TRAINS, finished=True, step=400, total_steps=400)
+    for finite_until in ({("trainer", "loss"): 39.0}, {}):
+        known = replace(run, finite_until=finite_until)
+        whole = report(tmp_path, CurrentState(exporter(known), ()))
+        todo = whole.partition("## What to do")[2]
+        again = (
+            "Start `demo` again from step 39 or before: `trainwarden checkpoints demo` names it."
+        )
+        assert (again in todo) == bool(finite_until)
+        why = "; **its last finite loss was at step 39: what it saved since is of no use**."
+        assert (f"`demo` has finished, step 400{why}" in whole) == bool(finite_until)
 
 
 @pytest.mark.usefixtures("journal")
@@ -281,7 +345,7 @@ def test_a_run_whose_trainer_is_gone_does_not_make_steps(tmp_path: Path) -> None
     assert "**Who acts: You, now.** The remediator may not restart it." in text
     named = {WorkerKey("demo", "trainer")}
     text = head(report(tmp_path, CurrentState(state, (), Situation(NOW, may_restart=named))))
-    soon = "It restarts trainer once its alert fires, some 20 s after its end."
+    soon = "It restarts demo/trainer once its alert fires, some 20 s after its end."
     assert f"**Who acts: The remediator.** {soon}" in text
 
 
@@ -451,6 +515,9 @@ def test_a_hold_is_for_who_set_it(tmp_path: Path, journal: Journal) -> None:
         (replace(STANDS, finished=True), False),
         (replace(STANDS, usual_step_seconds=None), False),
         (RunState(), False),
+        (HANGS_AGAIN, True),
+        (replace(HANGS_AGAIN, stuck=False), False),
+        (replace(HANGS_AGAIN, stuck=False, stall_limit=60), True),
     ],
 )
 def test_a_run_stands_still_if_its_step_takes_longer_than_usual(run: RunState, still: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.remediator.report.test_interruption import FAULT, incident
 
 from trainwarden_remediator.journal.rows import Event
@@ -107,11 +108,26 @@ def test_what_is_not_healed_comes_first_and_an_unknown_cost_is_no_cost() -> None
     )
 
 
-def test_of_many_runs_the_first_are_named() -> None:
-    seen = exporter(**dict.fromkeys(("a", "b", "c", "d"), TRAINED))
-    first = opening(seen, (), DAY, FAULT).partition(". ")[0]
-    assert first.count("trained for") == 2
-    assert first.endswith("; and 2 more")
+@pytest.mark.parametrize(
+    ("unwell", "sentence"),
+    [
+        ({}, "All 9 runs are well."),
+        ({"gone": True}, "All 9 runs are well."),
+        ({"a": False}, "9 runs: 8 are well, 1 is being healed or held."),
+        ({"a": True}, "9 runs: 8 are well, 1 needs you: a."),
+        (
+            {"a": False, **dict.fromkeys("bcdef", True)},
+            "9 runs: 3 are well, 1 is being healed or held, 5 need you: b, c, d and 2 more.",
+        ),
+    ],
+)
+def test_of_many_runs_one_short_sentence_says_which_need_you(
+    unwell: dict[str, bool], sentence: str
+) -> None:
+    seen = exporter(**dict.fromkeys("abcdefghi", TRAINED))
+    first, _, rest = opening(seen, (healed(FAULT, 60),), DAY, FAULT, unwell).partition("\n\n")
+    assert first == sentence
+    assert rest == "In the last 24 h, 1 fault cost 1 min; it was healed."
 
 
 def test_a_standstill_that_lasts_is_no_training() -> None:

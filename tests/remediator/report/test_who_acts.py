@@ -115,7 +115,7 @@ async def test_a_worker_that_is_gone_and_was_given_up_is_yours_before_its_alert(
 ) -> None:
     gone = replace(exporter(TRAINS), workers={TRAINER: make_worker(processes=0)})
     quiet = replace(STATE, exporter=gone, alerts=())
-    assert "It restarts trainer once its alert fires" in head(report(tmp_path, quiet))
+    assert "It restarts demo/trainer once its alert fires" in head(report(tmp_path, quiet))
     refuse(journal, tmp_path, "attempts_exhausted")
     await clock.advance(10)
     journal.record_alerts([replace(STALL, firing=False)])

@@ -280,7 +280,7 @@ async def test_the_line_of_a_crash_hides_nobody_who_restarts_it(box: Box) -> Non
     async with staged(box) as stage:
         fire(box, LINE, LATER)
         assert (await seen(stage, announcement()))["who_acts"] == YOU
-        soon = "It restarts rollout-0 once its alert fires, some 20 s after its end."
+        soon = "It restarts demo/rollout-0 once its alert fires, some 20 s after its end."
         shown = await seen(stage, FAILED, **GONE)
         assert (shown["who_acts"], shown["how"]) == (REMEDIATOR, soon)
         assert f"{REMEDIATOR} {soon}" in await own_page(stage)
@@ -300,7 +300,7 @@ async def test_what_an_earlier_attempt_has_left_is_named_where_a_restart_fails(
         assert left in shown["problems"][0]["text"]
     announced = AnnouncedRuns({failed.key: AnnouncedWorker(failed, tmp_path, 0)})
     advice = mending(make_alert(**GONE_ALERT), (), announced)
-    assert f"1 time. O{left[1:]}. Another restart does not help:" in advice
+    assert f"1 time. O{left[1:]}. Another restart alone does not help:" in advice
 
 
 async def test_of_a_silent_command_the_first_step_is_to_show_steps_and_not_to_correct_a_file(

@@ -437,7 +437,11 @@ async def test_server_busy(box: Box) -> None:
 @pytest.mark.parametrize(
     ("known", "who", "how"),
     [
-        ({}, REMEDIATOR, "It restarts rollout-0 once its alert fires, some 20 s after its end."),
+        (
+            {},
+            REMEDIATOR,
+            "It restarts demo/rollout-0 once its alert fires, some 20 s after its end.",
+        ),
         (
             {"mode": "observe"},
             YOU,
@@ -467,7 +471,11 @@ async def test_a_worker_that_is_gone_before_its_alert(
 @pytest.mark.parametrize(
     ("known", "who", "how"),
     [
-        ({}, REMEDIATOR, "It restarts rollout-0 once its alert fires, some 20 s after it came"),
+        (
+            {},
+            REMEDIATOR,
+            "It restarts demo/rollout-0 once its alert fires, some 20 s after it came",
+        ),
         ({"mode": "observe"}, YOU, "The remediator only observes: it proposes a restart once "),
         ({"may_restart": ()}, YOU, "The remediator may not restart it."),
     ],
@@ -821,7 +829,7 @@ async def test_a_worker_that_fails_at_each_start_has_its_error_first(box: Box) -
     )
     mended = (
         "It failed after each restart by the remediator, 3 times of at most 3: "
-        f"`{error}`. Another restart does not help: mend the cause, then start it yourself."
+        f"`{error}`. Another restart alone does not help: mend the cause, then start it yourself."
     )
     assert f"  first, demo/rollout-0, TrainingWorkerRestartLoop: {mended}" in shown.lines
     assert "  last action: restart of demo/rollout-0: not healed, attempt 3 of 3" in shown.lines
@@ -873,7 +881,7 @@ async def test_an_alert_of_an_earlier_fault_hides_no_worker_that_is_gone(box: Bo
         box.fire(fingerprint=LATER, labels=stall | {"remediation": "", "worker": ""})
         stage.remediator.active_alerts._asked_at = None
         shown = await stage.status_of(**GONE)
-        assert shown["how"].startswith("It restarts rollout-0 once its alert fires")
+        assert shown["how"].startswith("It restarts demo/rollout-0 once its alert fires")
 
 
 async def test_what_was_given_up_stays_yours_while_its_fault_is_seen(box: Box) -> None:

@@ -330,6 +330,18 @@ def test_a_run_that_an_operator_has_halted_is_left_alone(tmp_path: Path) -> None
     assert all(one["first_step"] for one in without if one["alert"] == names[1])
 
 
+def test_a_wait_that_a_step_has_ended_needs_nobody(tmp_path: Path) -> None:
+    summary = JournalSummary(counters={}, timestamps={}, given_up=(), open_incidents=0)
+    state = RemediatorState("act", False, True, NOW, None, {}, summary)
+    name = "TrainingWaitingForRollouts"
+    wait = make_alert(alertname=name, worker="", remediation="", severity="warning")
+    setup = make_setup(tmp_path, "demo/trainer")
+    for at, who in ((wait.starts_at + 1, NOBODY), (wait.starts_at - 60, YOU)):
+        work = CurrentWork(state, (wait,), setup=setup, last_steps={"demo": at})
+        (shown,) = status_json(work, setup, now=NOW)["firing"]
+        assert shown["who_acts"] == who
+
+
 def test_a_long_headline_does_not_cost_the_exporters_page_the_rest(tmp_path: Path) -> None:
     gone = tuple(WorkerKey("demo", f"rollout-{number}") for number in range(500))
     summary = JournalSummary(counters={}, timestamps={}, given_up=gone, open_incidents=0)
@@ -384,7 +396,7 @@ def test_a_command_that_has_failed_is_seen_before_its_alert(tmp_path: Path) -> N
     assert shown()[:2] == ("No alert fires: it may restart 1 worker.", NOBODY)
     ended = "No alert fires: it may restart 0 workers."
     assert shown(wrapper_ended=True)[:2] == (ended, NOBODY)
-    soon = "It restarts trainer once its alert fires, some 20 s after its end."
+    soon = "It restarts grpo/trainer once its alert fires, some 20 s after its end."
     failed = "grpo/trainer has failed (exit status 1)."
     assert shown(failure="exit status 1") == (failed, REMEDIATOR_ACTS, soon)
     dismisses = "`trainwarden stop grpo` dismisses it."

@@ -332,7 +332,8 @@ def _chain(
         for suspect in suspects
         if suspect.finding is not None and suspect.activity is Activity.COLLECTIVE
     ]
-    for start in (*starts, *odd_in_collective):
+    shown = (one for one in starts if one.activity is not Activity.UNKNOWN)
+    for start in (*shown, *odd_in_collective):
         first, *more = _links(start, findings)
         missed = absent.get(start.member.rank)
         links += [f"{first} and has not entered {missed}" if missed else first, *more]
@@ -340,11 +341,12 @@ def _chain(
 
 
 def _links(one: Finding, findings: Sequence[Finding]) -> list[str]:
+    """Returns what each does, up to a process without a stack so far: it explains no wait."""
     links, seen = [], {one.member.identity}
     while True:
         links.append(describe(one))
         found = _next_of(one, findings)
-        if found is None or found.member.identity in seen:
+        if found is None or found.member.identity in seen or found.activity is Activity.UNKNOWN:
             break
         one = found
         seen.add(one.member.identity)

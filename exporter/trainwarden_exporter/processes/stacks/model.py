@@ -41,6 +41,8 @@ class Movement(StrEnum):
     MOVING = "moving"
     STUCK = "stuck"
     UNKNOWN = "unknown"
+    UNDECIDED = "undecided"
+    """The run was silent before the exporter looked, and it has looked for too short a time."""
 
 
 _LIBRARY = re.compile(r"/lib(?:64)?/(?:python|pypy)3\.\d+t?/|-packages/|/debugpy/|^<frozen ")

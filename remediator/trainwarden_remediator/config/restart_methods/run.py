@@ -15,6 +15,8 @@ from trainwarden_remediator.config.restart_methods.base import RestartMethod
 
 START_YOURSELF = ": type `trainwarden run --detach -- COMMAND`"
 _ENDED = "its `trainwarden run` has ended, so that nobody can start it again"
+NEVER_WORKS = f"{_ENDED}, as it can never start"
+"""How the reason begins where a further start cannot help."""
 WRAPPER_ENDED = f"{_ENDED}{START_YOURSELF}"
 """Why a worker is not restarted, where its command is not known; the exporter's page shows it."""
 _START = re.compile(r": type `([^`]+)`$")
@@ -42,6 +44,8 @@ class RunTarget(RestartMethod):
     """Whether the command has ended with exit status 0, which is the end of the run."""
     failure: str = ""
     """How the command failed, as its `trainwarden run` announces it; empty unless it has."""
+    never_works: bool = False
+    """Whether that was as no further start can work."""
     start_command: str = ""
     """What an operator types to start it again; "" if not known."""
     grace: Seconds = 30
@@ -55,7 +59,8 @@ class RunTarget(RestartMethod):
     def why_ended(self) -> str:
         """Why it is not restarted once its `trainwarden run` has ended."""
         start = self.start_command
-        return f"{_ENDED}: type `{start}`" if start and "`" not in start else WRAPPER_ENDED
+        typed = f": type `{start}`" if start and "`" not in start else START_YOURSELF
+        return f"{NEVER_WORKS if self.never_works else _ENDED}{typed}"
 
 
 def start_in(why: str) -> tuple[str, str]:
@@ -78,6 +83,7 @@ def run_methods(announced: AnnouncedRuns) -> Mapping[WorkerKey, RunTarget]:
             owner=one.uid,
             wrapper=one.announcement.wrapper,
             wrapper_ended=has_ended(one.announcement.wrapper),
+            never_works=one.announcement.never_works,
             start_command=one.announcement.start_command,
             finished=one.announcement.state == "finished",
             failure=one.announcement.failure,

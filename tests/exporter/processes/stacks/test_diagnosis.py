@@ -610,6 +610,22 @@ class TestSuspects:
         )
 
 
+def test_a_stack_that_was_not_shown_explains_no_wait() -> None:
+    """The alert says that the run hangs or waits, and names the chain as the reason."""
+    collective, unread = ranks(Activity.COLLECTIVE, Activity.UNKNOWN)
+    far = (FarEnd("it", unread.member.identity),)
+    waits = finding(member(1, 0, 2), Activity.PIPE, far_ends=far)
+    chains = [
+        diagnose(found, {}).chain
+        for found in ([finding(member(1), Activity.UNKNOWN)], [collective, unread], [waits, unread])
+    ]
+    assert chains == [
+        "",
+        "rank 0 waits in all_reduce",
+        "rank 0 waits for a pipe of it at train.py:1",
+    ]
+
+
 def test_ranks_are_listed_as_ranges() -> None:
     found = ranks(*[Activity.COLLECTIVE] * 3, Activity.SLEEP, Activity.COLLECTIVE)
 

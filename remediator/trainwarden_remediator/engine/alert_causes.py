@@ -1,0 +1,54 @@
+"""What the exporter shows of the cause of an alert on which the remediator does not act. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.runtime.formatting import format_duration, format_size
+from trainwarden_exporter.runtime.responsibility import STALL
+from trainwarden_remediator.alertmanager.webhook_payload import Alert
+from trainwarden_remediator.model import NOT_FINITE
+from trainwarden_remediator.observation.model import ExporterState, RunState, WorkerState
+from trainwarden_remediator.policy.alert_handling import CHECKPOINT_DAMAGED
+
+MEMORY_OVER_LIMIT = "TrainingWorkerMemoryOverLimit"
+CAUSE_SHOWN = frozenset({STALL, CHECKPOINT_DAMAGED, MEMORY_OVER_LIMIT, NOT_FINITE})
+
+
+def describe_cause(alert: Alert, exporter: ExporterState) -> str:
+    """Returns the cause of one of CAUSE_SHOWN, as a clause; "" if it is not known."""
+    run = exporter.runs.get(alert.run, RunState())
+    if alert.name == CHECKPOINT_DAMAGED:
+        return run.resume_problem
+    if alert.name == MEMORY_OVER_LIMIT:
+        return _memory(exporter.workers.get(WorkerKey(alert.run, alert.worker)))
+    return _stall(run) if alert.name == STALL else _not_finite(run, alert)
+
+
+def _not_finite(run: RunState, alert: Alert) -> str:
+    """Returns where a value became NaN or infinite: the description knows it to some scrapes."""
+    log, name = (alert.labels.get(label, "") for label in ("log", "name"))
+    if (step := run.finite_until.get((log, name))) is None:
+        return ""
+    sound = f", as {path}" if (path := run.sound_checkpoint(step)) else ""
+    return (
+        f"{name} is NaN or infinite (log {log}), and was finite until step {step:.0f}: stop the"
+        f" run, and go back to a checkpoint of step {step:.0f} or earlier{sound}; `trainwarden"
+        f" checkpoints {alert.run}` lists them"
+    )
+
+
+def _memory(worker: WorkerState | None) -> str:
+    """Returns how much memory a worker holds, and its limit; "" if not known."""
+    if worker is None or worker.memory_limit_bytes is None:
+        return ""
+    held, limit = map(format_size, (worker.memory_bytes, worker.memory_limit_bytes))
+    return f"it holds {held}, its limit is {limit}"
+
+
+def _stall(run: RunState) -> str:
+    """Returns for what a stuck run waits, else after which time its limit is surely over."""
+    if run.stuck or run.restart_limit is None or run.restart_limit == math.inf:
+        return run.waits if run.stuck else ""
+    return f"its limit is at most {format_duration(run.restart_limit)} without a step"
