@@ -177,7 +177,9 @@ class WorkersCollector(Collector):
             for key, one in self._announced.workers.items()
             if key in trees
             and (
-                one.announcement.own_restarts or (not trees[key].roots and one.announcement.failure)
+                one.announcement.starts > 1
+                or one.announcement.own_restarts
+                or (not trees[key].roots and one.announcement.failure)
             )
         )
         self._finished.save(frozenset(key for key, one in seen.items() if one.finished))

@@ -253,7 +253,9 @@ class RunView:
     counted: str = ""
     """What counts on since its last step, as `120 of 300`: the bar of an evaluation, mostly."""
     waits: str = ""
-    """Which of its processes waits for what, if their stacks show whether it is stuck."""
+    """Which of its processes waits for what, if their stacks show whether it is stuck;"""
+    stuck: bool = False
+    """and whether they show that."""
     halted: str = ""
     """How you have halted it, as a clause: the remediator leaves it alone."""
     resumes: float = 0
@@ -322,8 +324,10 @@ class RunView:
     def late(self) -> bool:
         """Whether the present step takes longer than usual, although no pause explains it."""
         usual = self.usual_report
-        if self.finished or self.ends or self.down or self.step_age is None or not usual:
+        if self.finished or self.ends or self.down:
             return False
+        if self.step_age is None or not usual:
+            return self.stuck
         return self.phase not in PAUSES and self._is_late(self.step_age) and not self.moves
 
     @property

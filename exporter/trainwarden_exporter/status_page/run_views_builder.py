@@ -66,6 +66,7 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
             restart_limit=_restart_limit(series, run),
             counted=counted.get(run, ""),
             waits=_waits(series, run),
+            stuck=series.word("stack_movement", run) == "stuck",
             halted=_halted(series, run),
             resumes=series.of("training_resumes_total", run) or 0,
             resume_step=series.of("training_resume_step", run),

@@ -547,8 +547,11 @@ class TestAWorkerThatRuns:
         assert found["last_exit_code", ()] == 1
         assert found["last_exit_timestamp_seconds", ()] == 1234.5
 
-    def test_an_announced_restart_is_shown_while_the_worker_runs(self, proc: FakeProc) -> None:
-        one = Announcement(run="demo", worker="rollout-0", pid=10, own_restarts=((900.0, 256),))
+    @pytest.mark.parametrize("restarts", [{"own_restarts": ((900.0, 256),)}, {"starts": 2}])
+    def test_an_announced_restart_is_shown_while_the_worker_runs(
+        self, proc: FakeProc, restarts: dict[str, Any]
+    ) -> None:
+        one = Announcement(run="demo", worker="rollout-0", pid=10, **restarts)
         announced = AnnouncedRuns({one.key: AnnouncedWorker(one, Path("/runs.d/a.json"), 0)})
         proc.add(10, ["python", "--rollout-0"])
         collector = WorkersCollector(

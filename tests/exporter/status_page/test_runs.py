@@ -574,6 +574,21 @@ def test_a_run_whose_trainers_have_finished_has_finished_before_its_progress_sho
     assert (seen(1), seen(0)) == ("grpo has finished", "grpo does not run")
 
 
+def test_a_run_that_is_stuck_stands_though_the_time_of_its_step_is_unknown() -> None:
+    def seen(movement: str) -> str:
+        series: Series = {
+            **SERIES,
+            "training_progress_timestamp_seconds": {RUN: NOW - 200},
+            "training_last_step_timestamp_seconds": {},
+            "training_stall_pause_limit_seconds": {RUN: 1800},
+            "stack_movement": {(*RUN, movement): 1},
+        }
+        return describe_run(build_run_views([outcome(series)], now=NOW)[0])
+
+    assert seen("stuck").startswith("grpo stands at step ")
+    assert seen("unknown").startswith("grpo trains, step ")
+
+
 def test_what_a_stuck_run_waits_for_is_the_cause_of_its_standstill() -> None:
     chain = "process 7 of trainer waits for a queue at data.py:18"
 
