@@ -294,12 +294,12 @@ class TestResumes:
     @pytest.mark.parametrize("read_first", [True, False])
     def test_its_first_step_counts_though_nobody_saw_it_start(self, *, read_first: bool) -> None:
         """The exporter was started at 1210, and reads the last lines again."""
-        events = [
+        events: list[ProgressEvent] = [
             line(83, 1203, dated=False),
             TrainerStarted(1200, witnessed=False, learned_at=1210),
         ]
         before = lines(1, 83, 1000, seconds=1)
-        course = follow(before, events if read_first else reversed(events))
+        course = follow(before, events if read_first else events[::-1])
         assert (course.step, course.phase, course.attempt.first_step) == (83, Phase.TRAINING, 83)
         assert (course.last_step_at, course.last_sign_at) == (None, 1210)
         course = follow(before, line(83, 1199, dated=False), events[1])
