@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from trainwarden_exporter.logs.counters import ErrorLine
@@ -312,13 +313,10 @@ class RunView:
 
     @property
     def stalled(self) -> bool:
-        return (
-            not (self.finished or self.ends)
-            and not self.down
-            and self.silence is not None
-            and self.stall_limit is not None
-            and self.silence > self.stall_limit
-        )
+        if self.finished or self.ends or self.down:
+            return False
+        limit = math.inf if self.stall_limit is None else self.stall_limit
+        return self.silence is not None and self.silence > limit
 
     @property
     def late(self) -> bool:
