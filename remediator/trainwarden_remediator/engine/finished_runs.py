@@ -22,6 +22,9 @@ LAST_STEP_SECONDS = 1800.0
 """Seconds after which a run that has made its last step and has not ended is reported: most exports
 take less, and only stacks could show that it hangs."""
 
+MISSED_SECONDS = 3600.0
+"""How long ago a run may have finished that is reported though this program did not run then."""
+
 ENDING_SECONDS = 60.0
 """Seconds that the other commands of a finished run may need to end before they are named."""
 
@@ -32,8 +35,8 @@ class FinishedRuns:
     def __init__(self, context: EngineContext) -> None:
         self._context = context
         self._known: set[str] | None = None
-        """At the start, runs that finished before are not reported again. From then on a run may
-        also begin and finish between two observations."""
+        """At the start, runs that finished before are not reported, but for announced ones of which
+        the end was missed. From then on a run may begin and finish between two observations."""
         self._ending: dict[str, float] = {}
         """Finished runs whose other commands still run, and since when."""
         self._left: dict[str, frozenset[tuple[str, float]]] = {}
@@ -58,7 +61,7 @@ class FinishedRuns:
     async def _record_ends(self, exporter: ExporterState) -> None:
         finished = {name for name, run in exporter.runs.items() if run.finished}
         if self._known is None:
-            self._known = finished
+            self._known = finished - await asyncio.to_thread(self._unreported)
         self._known -= exporter.runs.keys() - finished
         self._ending = {name: at for name, at in self._ending.items() if name in finished}
         for name in sorted(finished - self._known):
@@ -114,6 +117,17 @@ class FinishedRuns:
         """
         facts = {"run": name, "step": run.step, "total": run.total_steps, **more}
         await asyncio.to_thread(self._context.journal.record_event, "run_finished", **facts)
+
+    def _unreported(self) -> set[str]:
+        """Returns the announced runs whose end was missed, as during a `down` and `up`."""
+        began, reported = self._context.journal.ends_of_runs()
+        since = max(began, self._context.clock.now() - MISSED_SECONDS)
+        return {
+            key.run
+            for key, one in self._context.setup.announced.workers.items()
+            if one.announcement.state == "finished"
+            and (one.announcement.ended_at or 0.0) > max(since, reported.get(key.run, 0.0))
+        }
 
     def _running_commands(self, run: str) -> frozenset[tuple[str, float]]:
         """Returns the announced commands of a run that have not ended, with their starts."""

@@ -104,6 +104,18 @@ class Journal(JournalReader):
         with self._transaction() as (db, now):
             write_event(db, now, kind, None, None, **facts)
 
+    def ends_of_runs(self) -> tuple[float, Mapping[str, float]]:
+        """Returns when this journal begins, and when the last end of each run was recorded.
+
+        Both in Unix seconds; the journal begins at infinity if it is empty.
+        """
+        ((began,),) = self._read("SELECT coalesce(min(at), 1e999) FROM event")
+        rows = self._read(
+            "SELECT json_extract(facts, '$.run') AS run, max(at) AS at FROM event"
+            " WHERE kind = 'run_finished' GROUP BY 1"
+        )
+        return began, {row["run"]: row["at"] for row in rows}
+
     # decisions
 
     def record_decisions(self, decisions: Iterable[tuple[Incident, Decision]]) -> int:

@@ -20,8 +20,10 @@ from trainwarden_exporter.processes.procfs import read_process
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.engine.finished_runs import (
     LAST_STEP_SECONDS,
+    MISSED_SECONDS,
     RUNS_SECONDS,
     UNENDED_SECONDS,
+    FinishedRuns,
 )
 from trainwarden_remediator.engine.maintenance import PRUNE_SECONDS, Maintenance
 from trainwarden_remediator.exceptions import JournalError, ObservationError
@@ -126,6 +128,55 @@ async def test_a_run_that_is_seen_to_finish_is_recorded_once_if_a_receiver_wants
     assert all(text.startswith(goes_on) for text in gone_on)
     texts = [describe(one) for one in journal.newest_events(100) if one.run == "short"]
     assert texts == ["the run has ended early at step 59 of 1,000"] * ("short" in recorded)
+
+
+@pytest.mark.parametrize(
+    ("ended", "events", "reported"),
+    [
+        (60, [(0, "start", "demo")], True),
+        (60, [(0, "start", "demo"), (61, "run_finished", "other")], True),
+        (60, [(0, "run_finished", "demo")], True),  # of an earlier start
+        (60, [(0, "start", "demo"), (61, "run_finished", "demo")], False),
+        (60, [(0, "start", "demo"), (60 + MISSED_SECONDS, "start", "demo")], False),
+        (60, [(61, "start", "demo")], False),  # it ended before there was this journal
+    ],
+)
+async def test_an_end_that_was_missed_between_two_starts_is_reported(
+    tmp_path: Path,
+    journal: Journal,
+    clock: FakeClock,
+    ended: float,
+    events: list[tuple[float, str, str]],
+    *,
+    reported: bool,
+) -> None:
+    began = clock.now()
+    for at, kind, run in events:
+        clock.pass_by(began + at - clock.now())
+        journal.record_event(kind, run=run)
+    clock.pass_by(max(began + 62 - clock.now(), 0))
+    receiver = {"name": "ops", "kind": "json", "url": "http://127.0.0.1:1/"}
+    setup = make_setup(tmp_path, notify={"receivers": [receiver]})
+    runs = AnnouncedRuns(announced(state="finished", ended_at=began + ended))
+    finished = FinishedRuns(
+        EngineContext(
+            setup=replace(setup, announced=runs),
+            journal=journal,
+            observer=FakeObserver(runs={"demo": RunState(finished=True, step=50, total_steps=50)}),
+            clock=clock,
+            tracker=BlindKin(),
+            thread_factory=InlineThread,
+        )
+    )
+    known = len(_finished(journal))
+    running = asyncio.create_task(finished.run())
+    async with asyncio.timeout(DEADLINE_SECONDS):  # threads read and write the journal
+        while finished._known is None or (reported and len(_finished(journal)) == known):
+            await clock.settle()
+    await clock.advance(RUNS_SECONDS)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert (len(_finished(journal)) > known) is reported
 
 
 @pytest.mark.parametrize(
