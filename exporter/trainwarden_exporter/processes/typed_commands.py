@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from trainwarden_exporter.processes.matching import WorkerKey
+
+_NEVER = re.compile(" --restart[ =]never ")
 
 
 def as_typed(start_command: str) -> str:
     """Returns a command for a sentence, with what a --detach in it is for: it may be added."""
     typed = f"`{start_command}`"
-    if " --detach -- " not in start_command:
+    options = f"{start_command.partition(' -- ')[0]} "
+    if " --detach -- " not in start_command or _NEVER.search(options):
         return typed
     return f"{typed} (in the background, so that a failure is restarted in the mode act)"
 
