@@ -283,6 +283,8 @@ def _hold(given: argparse.Namespace) -> int:
             print(f"{hold.scope or 'everything'} {hold.description}".strip())
         return 0
     why = service.normalize_reason(given.why)
+    if not given.run and why in {run.name for run in setup.exporter_config.runs}:
+        raise ValueError(f"{why} is a run: `hold --run {why}` holds it, and another reason all")
     wanted = Hold(since=now)
     if given.duration is not None:
         wanted = Hold.lasting(given.duration, WallClock())
@@ -292,8 +294,11 @@ def _hold(given: argparse.Namespace) -> int:
         service.hold(setup, wanted, now)
     except JournalError as error:  # the hold is in force nevertheless
         print(f"not recorded in the journal: {error}", file=sys.stderr)
-    until = wanted.until
-    lasts = "until `resume`" if until is None else f"until {format_time(until)}, or `resume`"
+    scope = f" --run {given.run}" * bool(given.run) + f" --worker {given.worker}" * bool(
+        given.worker
+    )
+    until, resume = wanted.until, f"`trainwarden resume{scope}`"
+    lasts = f"until {resume}" if until is None else f"until {format_time(until)}, or {resume}"
     what = "no actions" if wanted.everything else f"no actions on {wanted.scope}"
     print(f"held: {what} {lasts} ({setup.config.hold_file})")
     return 0

@@ -199,6 +199,12 @@ def test_a_hold_without_a_unit_is_refused_and_not_over_in_seconds(
     assert message in capsys.readouterr().err
 
 
+def test_the_name_of_a_run_is_no_reason_to_hold_everything(config: Path, capsys: Captured) -> None:
+    assert main(["hold", f"--config.file={config}", "demo"]) == 1
+    assert "demo is a run: `hold --run demo` holds it" in capsys.readouterr().err
+    assert not is_held(config.parent / "state" / "hold")
+
+
 def test_who_holds_what_and_why_is_in_the_journal_also_beside_a_remediator(
     config: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +214,9 @@ def test_who_holds_what_and_why_is_in_the_journal_also_beside_a_remediator(
     try:
         scope = ["--run=demo", "--worker=rollout-0"]
         assert main(["hold", file, *scope, "--for=2h", "I am\nmeasuring"]) == 0
-        assert "no actions on demo/rollout-0 until" in capsys.readouterr().out
+        output = capsys.readouterr().out
+        assert "no actions on demo/rollout-0 until" in output
+        assert "or `trainwarden resume --run demo --worker rollout-0`" in output
         assert main(["hold", file]) == 0
         assert main(["hold", file, "--list"]) == 0
         _, first_held, second_held = capsys.readouterr().out.splitlines()
