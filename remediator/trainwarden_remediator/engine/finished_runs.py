@@ -35,8 +35,8 @@ class FinishedRuns:
     def __init__(self, context: EngineContext) -> None:
         self._context = context
         self._known: set[str] | None = None
-        """At the start, runs that finished before are not reported, but for announced ones of which
-        the end was missed. From then on a run may begin and finish between two observations."""
+        """At the start, runs that finished before are not reported, unless they are announced and
+        their end was missed. From then on a run may begin and finish between two observations."""
         self._ending: dict[str, float] = {}
         """Finished runs whose other commands still run, and since when."""
         self._left: dict[str, frozenset[tuple[str, float]]] = {}

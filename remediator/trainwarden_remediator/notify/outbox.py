@@ -25,7 +25,14 @@ from trainwarden_remediator.journal.rows import (
     increment_counter,
     write_event,
 )
-from trainwarden_remediator.model import BLOCKED_SECONDS, BLOCKING, RESTART_LOOP, Decision, Verdict
+from trainwarden_remediator.model import (
+    BLOCKED_SECONDS,
+    BLOCKING,
+    RESTART_LOOP,
+    Decision,
+    Reason,
+    Verdict,
+)
 from trainwarden_remediator.notify.held_back import ACTED_AGAIN, held_back
 from trainwarden_remediator.notify.incident_facts import read_attempts, read_fault, read_healed
 from trainwarden_remediator.notify.messages import (
@@ -95,6 +102,7 @@ class Outbox:
     def __init__(self, file: JournalFile, *, clock: Callable[[], float]) -> None:
         self._file = file
         self._clock = clock
+        self._began = clock()
         self._blocked: set[tuple[int, float]] = set()
         """The incidents already seen as blocked, each with the time of that decision."""
 
@@ -134,7 +142,7 @@ class Outbox:
                 self._clock() - BLOCKED_SECONDS,
                 _RESTARTED_BY_NOBODY,
                 f"{NEVER_WORKS}*",
-                json.dumps([Decision(Verdict.WAIT, reason).text for reason in BLOCKING]),
+                json.dumps([Decision(Verdict.WAIT, reason).text for reason in self._reasons()]),
             ),
         )
         known = {(row["id"], row["last_decided_at"]) for row in blocked}
@@ -148,6 +156,14 @@ class Outbox:
                 for event in map(as_event, decision):
                     self._add(db, notify, event, "blocked")
         self._blocked = known
+
+    def _reasons(self) -> Collection[Reason]:
+        """Returns for which reasons an alert is blocked: the exporter may start with this program.
+
+        An alert that waited before the start would ring for it at once.
+        """
+        starts = self._clock() - self._began < BLOCKED_SECONDS
+        return [one for one in BLOCKING if not starts or one != "observation_failed"]
 
     def expire(self, notify: NotifySettings) -> None:
         """Drops expired notifications, and the ones that nobody is to get any more."""

@@ -27,7 +27,7 @@ from trainwarden_remediator.journal.database import open_database
 from trainwarden_remediator.journal.event_text import describe
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.journal.rows import read_events
-from trainwarden_remediator.model import BLOCKED_SECONDS, WORKER_GONE, Decision, Verdict
+from trainwarden_remediator.model import BLOCKED_SECONDS, WORKER_GONE, Decision, Reason, Verdict
 from trainwarden_remediator.notify import outbox
 from trainwarden_remediator.notify.formats import PostRequest
 from trainwarden_remediator.notify.notifier import (
@@ -758,6 +758,23 @@ async def test_a_blocked_alert_is_not_reported_again_after_a_restart(
                 decide(journal, HELD)
             await clock.advance(BLOCKED_SECONDS + 60)
         journal.close()
+    assert post.titles() == ["an alert waits for its action"]
+
+
+@pytest.mark.parametrize(("reason", "after"), [("observation_failed", 60), ("held", 0)])
+async def test_at_the_start_of_a_stack_nobody_is_called_for_an_exporter_that_starts_too(
+    tmp_path: Path, clock: FakeClock, calling: Calling, reason: Reason, after: float
+) -> None:
+    post = FakePost()
+    journal = Journal(tmp_path / "own.db", clock=clock)
+    decide(journal, Decision(Verdict.WAIT, "disk_unusable"))
+    clock.pass_by(BLOCKED_SECONDS + 60)
+    async with calling(journal, post, receivers()):
+        decide(journal, Decision(Verdict.WAIT, reason))
+        await clock.advance(60)
+        assert bool(post.sent) is not bool(after)
+        await clock.advance(BLOCKED_SECONDS)
+    journal.close()
     assert post.titles() == ["an alert waits for its action"]
 
 
