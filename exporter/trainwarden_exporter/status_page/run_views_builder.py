@@ -26,7 +26,7 @@ from trainwarden_exporter.status_page.run_views import (
     ServerView,
 )
 from trainwarden_exporter.status_page.series import Labels, Series
-from trainwarden_exporter.step_dirs.names import counts_epochs
+from trainwarden_exporter.step_dirs.names import number_unit
 
 
 def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView, ...]:
@@ -145,7 +145,7 @@ def _checkpoint(series: Series, key: Labels) -> CheckpointView:
     return CheckpointView(
         name=key[1],
         step=series.of("checkpoint_step", *key),
-        unit="epoch" if counts_epochs(name) else "step",
+        unit=number_unit(name),
         age=series.age("checkpoint_timestamp_seconds", *key),
         trainer_age=series.age("run_trainer_start_timestamp_seconds", key[0]),
         interval=series.of("checkpoint_interval_seconds", *key),

@@ -14,6 +14,11 @@ def counts_epochs(path: str) -> bool:
     return _EPOCH.search(path) is not None
 
 
+def number_unit(path: str) -> str:
+    """Returns what that number counts, in one word."""
+    return "epoch" if counts_epochs(path) else "step"
+
+
 class StepDirName(NamedTuple):
     """A name of an entry. `number` is the number in it, or None."""
 
