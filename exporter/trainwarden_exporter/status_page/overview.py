@@ -82,8 +82,7 @@ def _run(run: RunView, *, alone: bool) -> Iterator[Line]:
     if saved := newest(run.checkpoints):
         is_first = saved.age is None and saved.unsettled
         age = saved.unsettled if is_first else "none" if saved.age is None else ago(saved.age)
-        step = "" if saved.step is None else f"step {saved.step:,.0f}"
-        step = SETTLING if is_first else step
+        step = SETTLING if is_first else saved.number(saved.step)
         tone = worst(one.tone for one in run.checkpoints)  # including checkpoints of another kind
         name = f"Checkpoint{'' if alone else f' of {run.name}'}"
         yield name, "warn" if run.unnamed else tone, age, run.unnamed or step

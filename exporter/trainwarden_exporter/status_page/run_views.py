@@ -84,20 +84,20 @@ class CheckpointView:
     """Time since the start of the trainer, before which it could save none."""
     trainer_gone: bool = False
     """Whether no process of the trainer runs: until it does, none can be saved."""
+    unit: str = "step"  # or epoch, by its name
+
+    def number(self, value: float | None) -> str:
+        return "" if value is None else f"{self.unit} {value:,.0f}"
 
     @property
     def is_late(self) -> bool:
         """Whether it was saved after the loss became NaN or infinite."""
-        if self.step is None or self.finite_until is None:
-            return False
-        return self.step > self.finite_until
+        return (self.step or 0.0) > (math.inf if self.finite_until is None else self.finite_until)
 
     @property
     def unsettled(self) -> str:
         """The newest checkpoint, as `step 60`, while it is settling; else ""."""
-        if not self.settling:
-            return ""
-        return "one" if self.incomplete_step is None else f"step {self.incomplete_step:,.0f}"
+        return (self.number(self.incomplete_step) or "one") if self.settling else ""
 
     @property
     def overdue_after(self) -> float | None:

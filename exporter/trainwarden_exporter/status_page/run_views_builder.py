@@ -26,6 +26,7 @@ from trainwarden_exporter.status_page.run_views import (
     ServerView,
 )
 from trainwarden_exporter.status_page.series import Labels, Series
+from trainwarden_exporter.step_dirs.names import number_unit
 
 
 def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView, ...]:
@@ -138,10 +139,13 @@ def _halted(series: Series, run: str) -> str:
 
 def _checkpoint(series: Series, key: Labels) -> CheckpointView:
     trainer_gone = series.of("run_trainer_processes", key[0]) == 0
+    name = series.word("checkpoint_proved_info", *key)
+    name = series.word("checkpoint_incomplete_info", *key) or name
     left = [room for k, room in series.all("disk_checkpoints_left").items() if k[:2] == key]
     return CheckpointView(
         name=key[1],
         step=series.of("checkpoint_step", *key),
+        unit=number_unit(name),
         age=series.age("checkpoint_timestamp_seconds", *key),
         trainer_age=series.age("run_trainer_start_timestamp_seconds", key[0]),
         interval=series.of("checkpoint_interval_seconds", *key),

@@ -112,10 +112,9 @@ def _checkpoint(seen: CheckpointView) -> str | None:
         else:
             more.append(f"{seen.unsettled} {SETTLING}")
     elif seen.saving:
-        of = "" if seen.incomplete_step is None else f" step {seen.incomplete_step:,.0f}"
-        more.append(f"saving{of}")
+        more.append(f"saving {seen.number(seen.incomplete_step)}".rstrip())
     elif seen.incomplete_step is not None:
-        more.append(f"step {seen.incomplete_step:,.0f} is incomplete")
+        more.append(f"{seen.number(seen.incomplete_step)} is incomplete")
     if seen.is_late:
         more.append(f"saved after step {seen.finite_until:,.0f}, the last with a finite loss")
     due = seen.overdue_after
@@ -131,7 +130,8 @@ def _checkpoint(seen: CheckpointView) -> str | None:
 
 
 def _step_and_age(seen: CheckpointView | RolloutView) -> list[str]:
-    step = [] if seen.step is None else [f"step {seen.step:,.0f}"]
+    unit = seen.unit if isinstance(seen, CheckpointView) else "step"
+    step = [] if seen.step is None else [f"{unit} {seen.step:,.0f}"]
     return step if seen.age is None else [*step, ago(seen.age)]
 
 

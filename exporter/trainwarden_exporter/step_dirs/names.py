@@ -6,6 +6,18 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+_EPOCH = re.compile(r"(?i)(?:epoch|(?<![a-z])ep)s?[^a-z\d/]{0,2}\d+(?:\.[a-z]\w*)*$")
+
+
+def counts_epochs(path: str) -> bool:
+    """Whether the number in the name of an entry is that of an epoch, as in `epoch-7.pt`."""
+    return _EPOCH.search(path) is not None
+
+
+def number_unit(path: str) -> str:
+    """Returns what that number counts, in one word."""
+    return "epoch" if counts_epochs(path) else "step"
+
 
 class StepDirName(NamedTuple):
     """A name of an entry. `number` is the number in it, or None."""

@@ -27,6 +27,7 @@ from trainwarden_remediator.journal.recurrence import (
 )
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, RESTART_LOOP, WORKER_GONE
+from trainwarden_remediator.policy.failing_starts import FAILED_AFTER
 from trainwarden_remediator.policy.hold_text import holder, in_force
 
 VALUE_LENGTH = 600
@@ -54,7 +55,6 @@ TITLES: Mapping[NotificationEvent, str] = {
 
 WAITS_TITLE = "not healed before an operator changes something"
 """The title of `gave_up` where the remediator goes on once the cause is removed."""
-
 
 HALTED_TITLE = "a run stands still, as it was halted by hand"
 """The title of `stalled` of a run at a prompt, or that is stopped."""
@@ -282,7 +282,7 @@ def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> Messa
         "Last lines": event.facts.get("last_lines", ""),
         "Log": notification.fault.log or event.facts.get("log", ""),
         "Start again": "" if start in advice else start,
-        "Tried": _describe_attempts(notification.attempts),
+        "Tried": _describe_attempts(notification.attempts, advice),
         "Before": "; ".join(notification.before),
         "Since then": "; ".join(notification.since),
         "Cost": _cost(notification),
@@ -385,9 +385,10 @@ def _cost(notification: Notification) -> str:
     return f"{cost}; {again}" if again else cost
 
 
-def _describe_attempts(actions: Sequence[tuple[str, str]]) -> str:
+def _describe_attempts(actions: Sequence[tuple[str, str]], advice: str) -> str:
+    counts = not advice.startswith(FAILED_AFTER)  # else the advice has the count
     return "; ".join(
-        f"{kind} {outcome.replace('_', ' ')}" + (f", {count} times" if count > 1 else "")
+        f"{kind} {outcome.replace('_', ' ')}" + (f", {count} times" if counts and count > 1 else "")
         for (kind, outcome), count in Counter(actions).items()
     )
 

@@ -19,8 +19,8 @@ def budget_exhausted(
 
     More attempts would repeat what has not helped (harms 11 and 16).
     """
-    if (count := count_attempts(context, history, budget)) >= budget.attempts:
-        return context.refuse("attempts_exhausted", budget, f"{count} actions already")
+    if count_attempts(context, history, budget) >= budget.attempts:
+        return context.refuse("attempts_exhausted", budget)
     return context.refuse("ladder_exhausted", budget) if context.ladder_exhausted else None
 
 

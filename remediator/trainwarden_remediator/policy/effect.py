@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import plural
+from trainwarden_exporter.step_dirs.names import counts_epochs
 from trainwarden_remediator.config.playbooks import Condition, Verify
 from trainwarden_remediator.journal.event_text import describe_taken_over
 from trainwarden_remediator.model import TakenOver
@@ -190,11 +191,15 @@ class EffectCheck:
             saved = run.checkpoint  # it saved once more on SIGTERM
         if saved is not None and self.proved is not None and _came_from(run) < saved:
             saved = min(saved, self.proved)  # those above are damaged, or were not read yet
+        unit, made = "step", self.step or math.inf
+        if saved is not None and 2 * saved < made and counts_epochs(run.proved_checkpoint):
+            # Its number says nothing about the steps before it, except that there were some.
+            unit, saved = "epoch", saved if run.resume_step == 0 else None
         start = run.resume_step if saved is None else max(saved, run.resume_step or 0.0)
         if start is None or first is None:
             return "" if run.last_step_made else "the step at which it resumed is unknown"
         if run.resume_step is not None and run.resume_step < start:
-            return f"resumed from step {run.resume_step:g}, though step {start:g} was saved"
+            return f"resumed from step {run.resume_step:g}, though {unit} {start:g} was saved"
         off = first - start - 1
         # Steps between them were perhaps made and not logged, as with one line in N steps.
         if not off or (off > 0 and run.step_spacing != 1):

@@ -37,6 +37,9 @@ REPEATED = 2
 """Failed restarts, or healed crashes, from which on an operator should look, though the remediator
 tries again."""
 
+FAILED_AFTER = "It failed after"
+"""How the advice on a worker that fails at each start begins: with how often it was restarted."""
+
 _UNTIL_CRASH = "Each restart helps until the next crash, and repeats what was not saved"
 """What is wrong with restarts that heal a worker that crashes again."""
 
@@ -172,16 +175,18 @@ def _who(failed: Sequence[PastAction], announced: Announcement | None, *, doing:
         count, attempt, attempts = len(failed), failed[-1].attempt, failed[-1].attempts
         if attempt in (None, count) and not doing:
             limit = "" if attempts is None else f" of at most {attempts}"
-            return f"It failed after each restart by the remediator, {plural(count, 'time')}{limit}"
-        # Others helped for a while, or are not judged yet: the journal counts those, too.
+            often = f"{plural(count, 'time')}{limit}"
+            return f"{FAILED_AFTER} each restart by the remediator, {often}"
+        # Others helped for a while, or are not judged yet: the journal counts those, too. Where it
+        # counts fewer, as new steps have renewed the attempts, a second number would mislead.
         last = "the" if doing and count == 1 else "the last"
         which = f"{last} restart" if count == 1 else f"{last} {count} restarts"
         again = ", and was restarted again" if doing else ""
-        nth = describe_attempt(attempt, attempts)
-        return f"It failed after {which} by the remediator{nth}{again}"
+        nth = "" if attempt is not None and attempt < count else describe_attempt(attempt, attempts)
+        return f"{FAILED_AFTER} {which} by the remediator{nth}{again}"
     if announced is not None and announced.own_restarts:
         often = plural(len(announced.own_restarts), "time")
-        return f"It failed after each restart by `--restart on-failure`, {often}"
+        return f"{FAILED_AFTER} each restart by `--restart on-failure`, {often}"
     if announced is not None and announced.never_works:
         return "It can never start"
     return ""

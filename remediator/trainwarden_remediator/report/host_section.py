@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainwarden_exporter.runtime.formatting import format_size
+from trainwarden_exporter.step_dirs.names import number_unit
 from trainwarden_remediator.journal.evidence_text import held_memory
 from trainwarden_remediator.report.markdown import TimeFormat, bullets, code, format_elapsed, text
 from trainwarden_remediator.report.model import EvidenceRecord, IncidentRecord
@@ -43,7 +44,8 @@ def _run(record: EvidenceRecord, times: TimeFormat) -> Iterator[str]:
         if (saved := run.get("checkpoint")) is not None:
             at = run.get("checkpoint_at")
             ago = "" if at is None else f", saved {times.full(at)}"
-            parts.append(f"newest complete checkpoint: step {saved:g}{ago}")
+            unit = number_unit(run.get("proved_checkpoint", ""))
+            parts.append(f"newest complete checkpoint: {unit} {saved:g}{ago}")
         if (matches := run.get("recovery_matches")) is not None:
             parts.append(f"recovery record {'matches' if matches else '**does not match**'}")
         if parts:

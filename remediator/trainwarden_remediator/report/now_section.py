@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, describe_end
 from trainwarden_exporter.runtime.formatting import describe_finish, format_duration, plural
 from trainwarden_exporter.runtime.responsibility import LABEL
+from trainwarden_exporter.step_dirs.names import number_unit
 from trainwarden_remediator.journal.evidence_text import describe_exit
 from trainwarden_remediator.observation.model import RunState
 from trainwarden_remediator.policy.alert_handling import AlertView
@@ -91,7 +92,8 @@ def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
     phase = f", phase {text(run.phase.replace('_', ' '))}" if run.phase else ""
     saved = ""
     if (run.checkpoints or run.checkpoint is not None) and run.trials is None:
-        of = "of an unknown step" if run.checkpoint is None else f"step {run.checkpoint:,.0f}"
+        unit = number_unit(run.proved_checkpoint)
+        of = "of an unknown step" if run.checkpoint is None else f"{unit} {run.checkpoint:,.0f}"
         saved = f"; newest complete checkpoint: {of}"
         if run.checkpoint_at is not None:
             saved += f", {style.times.clock(run.checkpoint_at)}"

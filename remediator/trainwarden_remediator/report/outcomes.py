@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_exporter.runtime.redaction import redact
+from trainwarden_exporter.step_dirs.names import number_unit
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.report.fault import origin, process_end
@@ -162,8 +163,10 @@ def _training_steps(
     if action.step is not None:
         saved = ""
         if action.checkpoint is not None:
-            saved = f"; its newest complete checkpoint was step {action.checkpoint:g}"
-            if (at := _saved_at(incident, action)) is not None:
+            run = _run_before(incident, action)
+            unit = number_unit(run.get("proved_checkpoint", ""))
+            saved = f"; its newest complete checkpoint was {unit} {action.checkpoint:g}"
+            if (at := run.get("checkpoint_at")) is not None:
                 saved += f", saved {times.clock(at)}, {format_elapsed(action.at - at)} before"
         yield f"The run was at step {action.step:g} when the action started{saved}."
     first, step = facts.get("first_step"), facts.get("step")
@@ -176,13 +179,11 @@ def _training_steps(
         yield f"When it was healthy again, the run was at step {step:g}."
 
 
-def _saved_at(incident: IncidentRecord, action: ActionRecord) -> float | None:
-    for record in incident.evidence:
-        if record.action == action.id:
-            run = record.exporter_facts("runs").get(action.run, {})
-            found: float | None = run.get("checkpoint_at")
-            return found
-    return None
+def _run_before(incident: IncidentRecord, action: ActionRecord) -> Mapping[str, Any]:
+    """Returns what the exporter showed of the run at an action."""
+    seen = (one.exporter_facts("runs") for one in incident.evidence if one.action == action.id)
+    found: Mapping[str, Any] = next(seen, {}).get(action.run, {})
+    return found
 
 
 def _final_state(incident: IncidentRecord, times: TimeFormat) -> Iterator[str]:
@@ -195,7 +196,8 @@ def _final_state(incident: IncidentRecord, times: TimeFormat) -> Iterator[str]:
     facts = [f"at step {step:g}"] if step is not None else []
     facts += [f"in phase {text(str(phase))}"] if phase else []
     if run.get("checkpoint") is not None:
-        facts.append(f"with a complete checkpoint of step {run['checkpoint']:g}")
+        unit = number_unit(run.get("proved_checkpoint", ""))
+        facts.append(f"with a complete checkpoint of {unit} {run['checkpoint']:g}")
     if facts:
         yield f"{at} {', '.join(facts)}."
     first = next((action for action in incident.actions if action.step is not None), None)

@@ -380,6 +380,24 @@ def test_a_checkpoint_that_is_being_saved_is_not_overdue() -> None:
     assert "step 1,550 is incomplete" in words(RunView("r", checkpoints=(broken,)))
 
 
+@pytest.mark.parametrize("settling", [0, 1])
+@pytest.mark.parametrize(("name", "unit"), [("epoch-7.pt", "epoch"), ("step-7.pt", "step")])
+def test_the_number_of_a_checkpoint_counts_what_its_name_says(
+    name: str, unit: str, settling: int
+) -> None:
+    series: Series = {"checkpoint_step": {MAIN: 6}, "checkpoint_proved_info": {(*MAIN, name): 1}}
+    newer: Series = {
+        "checkpoint_incomplete_info": {(*MAIN, name): 1},
+        "checkpoint_incomplete_step": {MAIN: 7},
+        "checkpoint_settling": {MAIN: 1},
+    }
+    series = {**series, **(newer if settling else {})}
+    (run,) = build_run_views([outcome({**SERIES, **series})], now=NOW)
+    shown = words(run)
+    assert f"{unit} 6" in shown
+    assert (f"{unit} 7 settling" in shown) == bool(settling)
+
+
 def test_a_run_that_was_killed_in_a_save_does_not_save() -> None:
     series: Series = {**SERIES, "checkpoint_saving": {MAIN: 1}}
     for trainers, saving in ((1, True), (0, False)):

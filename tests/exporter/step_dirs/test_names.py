@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from trainwarden_exporter.step_dirs.names import NameParser, StepDirName
+from trainwarden_exporter.step_dirs.names import NameParser, StepDirName, counts_epochs
 
 NEMO = NameParser(r"step_(?P<step>\d+)", r"tmp_step_(?P<step>\d+)")
 
@@ -42,3 +42,21 @@ def test_a_name_may_hold_a_moment_and_no_step() -> None:
 def test_a_group_that_took_no_part_gives_no_step() -> None:
     named = NameParser(r"last|step=(?P<step>\d+)").parse("last")
     assert named == StepDirName("last", None)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/r/ck/epoch-7.pt", True),
+        ("/r/ck/model_epoch_12.ckpt.tar", True),
+        ("epoch=3.ckpt", True),
+        ("ckpt_ep7", True),
+        ("epoch=3-step=120.ckpt", False),
+        ("epoch0epochstep9globalstep9", False),
+        ("/r/epoch-7/checkpoint-500", False),
+        ("step7.pt", False),
+        ("", False),
+    ],
+)
+def test_a_name_may_count_epochs(path: str, *, expected: bool) -> None:
+    assert counts_epochs(path) is expected

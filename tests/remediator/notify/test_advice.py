@@ -86,6 +86,25 @@ def test_a_loop_of_crashes_that_were_healed_says_how_often_and_that_the_work_is_
     assert "has crashed" not in advised(tmp_path, call(*LOOP), *leaks)
 
 
+def test_a_give_up_says_once_how_many_restarts_failed(tmp_path: Path) -> None:
+    """New steps have renewed the attempts: the journal counts three of the four restarts."""
+    failed = [
+        restarted(ago, "TrainingWorkerGone", attempt=attempt, attempts=3)
+        for ago, attempt in ((500, 1), (400, 1), (250, 2), (60, 3))
+    ]
+    one = call("TrainingWorkerGone", "attempts_exhausted")
+    tried = (("restart", "not_healed in the hour before"),) * 4
+    called = replace(one, attempts=tried, advice=advised(tmp_path, one, *failed))
+    (item,) = build_message([called], instance="b", mode="act").items
+    assert item.values["What to do"].startswith(
+        "It failed after the last 4 restarts by the remediator. Another restart alone does not help"
+    )
+    assert item.values["Tried"] == "restart not healed in the hour before"
+    assert item.values["What"].endswith("no attempts left: gave up, an operator is needed")
+    (item,) = build_message([replace(called, advice="")], instance="b", mode="act").items
+    assert item.values["Tried"].endswith("4 times")
+
+
 @pytest.mark.parametrize("state", ["failed", "running"])
 def test_a_loop_of_the_run_itself_says_that_it_goes_on(tmp_path: Path, state: str) -> None:
     end: dict[str, Any] = (

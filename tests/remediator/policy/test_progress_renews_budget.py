@@ -70,7 +70,7 @@ def test_three_restarts_that_each_helped_do_not_use_up_the_attempts(tmp_path: Pa
 @pytest.mark.parametrize("now", [300, 250, None])
 def test_restarts_without_a_later_step_do(tmp_path: Path, now: float | None) -> None:
     decision = decided(tmp_path, restarts(300, 300, 300), RunState(step=now))
-    assert decision.reason == "attempts_exhausted"
+    assert (decision.reason, decision.detail) == ("attempts_exhausted", "")
 
 
 def test_only_the_restarts_since_the_last_progress_count(tmp_path: Path) -> None:

@@ -201,6 +201,25 @@ def test_a_resume_that_repeats_or_skips_steps_is_reported(run: RunState, remark:
 
 
 @pytest.mark.parametrize(
+    ("step", "resumed", "first", "remark"),
+    [
+        (360, 0, 1, "resumed from step 0, though epoch 7 was saved"),
+        (360, 300, 301, ""),
+        (360, 5, 6, ""),
+        (360, None, 301, "the step at which it resumed is unknown"),
+        (None, 5, 6, ""),
+        (8, 5, 6, "resumed from step 5, though step 7 was saved"),  # its steps are its epochs
+    ],
+)
+def test_a_checkpoint_that_is_numbered_by_epoch_is_not_compared_with_steps(
+    step: float | None, resumed: float | None, first: float, remark: str
+) -> None:
+    check = replace(STEPS, step=step, checkpoint=7, proved=7)
+    run = replace(RESUMED, resume_step=resumed, first_step=first, proved_checkpoint="/r/epoch-7.pt")
+    assert check.remark(exporter(run=run)) == remark
+
+
+@pytest.mark.parametrize(
     ("proved", "resumed", "remark"),
     [
         (1800, 1800, ""),  # past a damaged one of step 1870

@@ -237,6 +237,9 @@ def test_a_checkpoint_from_after_a_loss_that_is_not_finite_is_marked(
     saved = "newest complete checkpoint: step 380"
     marked = f"{saved}, **after step 300, the last with a finite loss**." in text
     assert (saved in text, marked) == (True, late)
+    run = replace(run, proved_checkpoint="/r/epoch-380.pt")
+    text = head(report(tmp_path, CurrentState(exporter(run), ())))
+    assert "newest complete checkpoint: epoch 380" in text
 
 
 @pytest.mark.usefixtures("journal")

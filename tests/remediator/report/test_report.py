@@ -359,6 +359,19 @@ def test_all_that_had_to_be_collected_by_hand_is_in_it(reported: Story) -> None:
     assert "s3cr3t" not in report
 
 
+def test_a_checkpoint_that_is_named_by_epoch_has_an_epoch(
+    reported: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(EVIDENCE["seen"]["runs"]["demo"], "proved_checkpoint", "/r/epoch-1869.pt")
+    incident = reported.hear()
+    reported.restart(incident, step=1872)
+    reported.resolve(incident)
+    report = reported.tell(incident)
+    assert "newest complete checkpoint: epoch 1869, saved" in report
+    assert "its newest complete checkpoint was epoch 1869, saved" in report
+    assert "step 1869" not in report
+
+
 def test_what_an_operator_had_to_end_was_not_healed(reported: Story) -> None:
     leak = reported.hear()
     reported.decide(leak, "restart", Verdict.ACT)
