@@ -26,7 +26,7 @@ from trainwarden_remediator.journal.rows import (
     write_event,
 )
 from trainwarden_remediator.model import BLOCKED_SECONDS, BLOCKING, RESTART_LOOP, Decision, Verdict
-from trainwarden_remediator.notify.held_back import ACTED_AGAIN, held_back
+from trainwarden_remediator.notify.held_back import ACTED_AGAIN, held_back, reported_healing
 from trainwarden_remediator.notify.incident_facts import read_attempts, read_fault, read_healed
 from trainwarden_remediator.notify.messages import (
     Notification,
@@ -270,6 +270,10 @@ class Outbox:
             ended_at = db.execute(_ENDED, worker).fetchone()[0]
             if event.at - ended_at >= LOOP_PAUSE_SECONDS:
                 reset_at = max(reset_at, ended_at)
+
+        def read(query: str, values: Sequence[object]) -> Sequence[sqlite3.Row]:
+            return db.execute(query, values).fetchall()
+
         begun = notification_event
         for receiver in notify.receivers:
             # A receiver that only wants what has healed gets each of them.
@@ -277,6 +281,9 @@ class Outbox:
             notification_event = "healed" if quiet else begun
             if notification_event not in receiver.events:
                 continue
+            since = max(event.at - notify.repeat_interval, reset_at)
+            if notification_event in URGENT:
+                since = max(since, reported_healing(read, event, receiver.name))
             # An alert that resolves and fires again is a new incident, but not a new notification.
             recent = db.execute(
                 "SELECT 1 FROM notice WHERE receiver = ? AND occasion = ? AND about = ?"
@@ -285,7 +292,7 @@ class Outbox:
                     receiver.name,
                     notification_event,
                     concerned,
-                    max(event.at - notify.repeat_interval, reset_at),
+                    since,
                     event.at,
                 ),
             ).fetchone()
