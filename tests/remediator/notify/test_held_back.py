@@ -22,6 +22,7 @@ from trainwarden_remediator.model import Decision, Verdict
 from trainwarden_remediator.notify.held_back import is_overtaken
 from trainwarden_remediator.notify.messages import Notification
 from trainwarden_remediator.notify.notifier import Notifier
+from trainwarden_remediator.notify.outbox import LOOP_PAUSE_SECONDS, Outbox
 from trainwarden_remediator.notify.waiting import describe_waiting
 from trainwarden_remediator.observation.model import RunState, ServerState
 from trainwarden_remediator.policy.failing_starts import LOOP_SECONDS
@@ -105,6 +106,30 @@ async def test_a_healing_that_nobody_hears_of_makes_no_repetition_news(
             await clock.advance(40)
             journal.record_alerts([make_alert(firing=False, starts_at=clock.now() - 40, **gone)])
     assert post.titles() == [UNLIKE_TITLE]
+
+
+def test_what_fails_again_after_an_operator_has_started_it_again_rings(
+    journal: Journal, clock: FakeClock
+) -> None:
+    started = {ROLLOUT: clock.now()}
+    outbox = Outbox(journal.file, clock=clock.now, started=lambda key: started.get(key, 0.0))
+
+    def calls(after: float) -> int:
+        """An alert calls so many seconds later, and ends."""
+        clock.pass_by(after)
+        began = clock.now()
+        decide(journal, UNLIKE, starts_at=began)
+        journal.record_alerts([make_alert(firing=False, starts_at=began)])
+        outbox.collect(receivers())
+        state = outbox.queue_states(receivers().receivers)["ops"]
+        return 0 if state is None else state.pending
+
+    assert [calls(100), calls(100)] == [1, 1]
+    started[ROLLOUT] = clock.now()
+    assert [calls(LOOP_PAUSE_SECONDS), calls(100)] == [2, 2]
+    for _ in range(3):  # as of a script that does not exist, in a loop of a shell
+        started[ROLLOUT] = clock.now()
+        assert calls(LOOP_PAUSE_SECONDS - 1) == 2
 
 
 def test_the_journal_names_what_is_pending_without_a_failure(
