@@ -15,6 +15,7 @@ import aiohttp
 
 from trainwarden_exporter.config_file.loader import READ_SECONDS
 from trainwarden_exporter.exceptions import ConfigError, Problem
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.bounded_calls import bounded_call
 from trainwarden_exporter.webserver.service import Readiness, Reloader
 from trainwarden_exporter.webserver.web_file import WebConfigFile
@@ -48,6 +49,7 @@ from trainwarden_remediator.observation.local_checkpoints import local_checkpoin
 from trainwarden_remediator.observation.local_fallback import LocalObserver
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.observation.snapshot import HttpObserver, Observer
+from trainwarden_remediator.policy.manual_restart import announced_key
 from trainwarden_remediator.report.current_state import (
     CurrentState,
     read_current_state,
@@ -92,7 +94,7 @@ class Remediator:
         async with AsyncExitStack() as opened:
             self.journal = await asyncio.to_thread(Journal, config.journal, clock=clock.now)
             opened.callback(self.journal.close)
-            self.outbox = Outbox(self.journal.file, clock=self.clock.now)
+            self.outbox = Outbox(self.journal.file, clock=self.clock.now, started=self._started_at)
             self._session = await opened.enter_async_context(aiohttp.ClientSession())
             self.failsafe = Failsafe(
                 self.journal,
@@ -156,6 +158,11 @@ class Remediator:
         traceback: TracebackType | None,
     ) -> None:
         await self._resources.aclose()
+
+    def _started_at(self, key: WorkerKey) -> float:
+        """When an operator started a worker, or the trainer of a run; 0.0 if that is not known."""
+        found = self.setup.announced.workers.get(announced_key(key, self.setup.trainer_keys))
+        return 0.0 if found is None else found.announcement.announced_at
 
     def _needs_nobody(self, run: str, worker: str) -> bool:
         """Whether an operator stopped a worker, or removed the last file that names its run."""

@@ -48,6 +48,9 @@ _UNTIL = f"once its stacks show that it is stuck{OR_LIMIT}"
 STALLED = f"restarts the run {_UNTIL}"
 """What the remediator does about a run that stands still; follows its name."""
 
+HELD_BY_ALERT = "held while another alert fires"
+"""Why the remediator does not act on an alert where an operator mends the cause of another one."""
+
 WITH_CHECKPOINTS = "started with `--checkpoints FOLDER`, it can be restarted"
 """What an operator does so that a hang is healed; the clause is about the run."""
 

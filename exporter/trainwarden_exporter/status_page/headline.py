@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from trainwarden_exporter.processes.typed_commands import start_again
 from trainwarden_exporter.runtime.formatting import describe_finish, format_duration, plural
 from trainwarden_exporter.runtime.responsibility import (
+    HELD_BY_ALERT,
     LINE_SECONDS,
     NOBODY,
     OF_STANDSTILL,
@@ -215,7 +216,10 @@ def _known(problem: Problem, remediator: RemediatorStatus) -> Sequence[Remediato
     if not problem.gone:
         return known
     # Of a worker that is gone, what nobody needs to act on is an earlier fault, and so is a stall.
-    return [one for one in known if one.who_acts != NOBODY and one.handling not in STALL_HANDLINGS]
+    known = [one for one in known if one.who_acts != NOBODY and one.handling not in STALL_HANDLINGS]
+    # What waits for the end of another alert says less than that one.
+    blocking = [one for one in known if HELD_BY_ALERT not in one.handling]
+    return blocking if any(one.who_acts == YOU for one in blocking) else known
 
 
 def _held_or_in_progress(

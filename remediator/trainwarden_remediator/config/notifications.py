@@ -151,7 +151,8 @@ class NotifySettings(Section):
     """The name of this host in messages; default: its host name."""
     repeat_interval: Seconds = 3600
     """Minimum time between two messages about the same event, worker and alert, also when the alert
-    has resolved and fired again in between, except after `unhandled_ended`."""
+    has resolved and fired again in between, except after `unhandled_ended`, `healed`
+    or a start by an operator."""
     delivery_timeout: Annotated[Seconds, Field(gt=0)] = 86400
     """How long delivery of a message is retried; then the message is dropped and counted."""
 

@@ -16,7 +16,7 @@ from trainwarden_exporter.runtime.formatting import (
     format_time,
     plural,
 )
-from trainwarden_exporter.runtime.responsibility import left_alone
+from trainwarden_exporter.runtime.responsibility import HELD_BY_ALERT, left_alone
 from trainwarden_remediator.journal.recurrence import describe_recurrence
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, TakenOver
@@ -54,7 +54,7 @@ _REASONS = {
     "has_finished": "the worker has finished and needs no restart",
     "stopped": "an operator has stopped it",
     "ended_with_run": "its `trainwarden run` ended it, as the rest of its run had ended",
-    "held_by_alert": "held while another alert fires",
+    "held_by_alert": HELD_BY_ALERT,
     "busy": "another action is in progress",
     "larger_worker_first": "a larger worker is above its limit too, and is restarted first",
     "alert_lingers": "healed; the alert has not resolved yet",

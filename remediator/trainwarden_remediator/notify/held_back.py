@@ -61,6 +61,16 @@ ACTED_AGAIN = (
 )
 """Selects the healings after which the remediator has acted on the same worker again."""
 
+_HEALED = (
+    "SELECT coalesce(max(outcome_at), 0) FROM action JOIN incident ON incident.id = action.incident"
+    " WHERE outcome = 'healed' AND outcome_at <= ? AND action.run = ?"
+    " AND (action.worker = ? OR ? = '' AND (alert = ? OR ?)) AND NOT EXISTS (SELECT 1 FROM notice"
+    " WHERE receiver = ? AND subject = 'action ' || action.id"
+    " AND occasion IN ('healed', 'recurring') AND (settled IN ('nobody', 'dropped')"
+    " OR notice.id IN (SELECT value FROM json_each(?))))"
+)
+"""Selects the last healing of a worker, or of a run by an alert, without what was never sent."""
+
 Read = Callable[[str, Sequence[object]], Sequence[sqlite3.Row]]
 """Returns the rows of a query with these values."""
 
@@ -69,6 +79,18 @@ def held_back(read: Read, now: float) -> set[int]:
     """Returns the notifications that are not to be sent yet: they are not late, but wait."""
     loop = (RESTART_LOOP, LOOP_MEMORY_SECONDS, now - LOOP_SECONDS)
     return {row["id"] for row in read(_HELD_BACK, (_CALLING, *loop, json.dumps(URGENT)))}
+
+
+def reported_healing(read: Read, event: Event, receiver: str) -> float:
+    """Returns when what an urgent notification is about was last healed, so that it is news again.
+
+    Not where a receiver never hears of it: a fault that comes and goes calls once.
+    """
+    # No restart happens while an alert holds it: after that of any worker, the alert had ended.
+    held = event.facts.get("reason") == "hold"
+    about = (event.run, event.worker, event.worker, event.alert, held)
+    unheard = json.dumps(sorted(held_back(read, event.at)))
+    return float(read(_HEALED, (event.at, *about, receiver, unheard))[0][0])
 
 
 def is_fresh(event: Event, now: float) -> bool:

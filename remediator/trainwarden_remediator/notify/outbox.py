@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config.notifications import (
     LASTING,
     URGENT,
@@ -33,7 +34,7 @@ from trainwarden_remediator.model import (
     Reason,
     Verdict,
 )
-from trainwarden_remediator.notify.held_back import ACTED_AGAIN, held_back
+from trainwarden_remediator.notify.held_back import ACTED_AGAIN, held_back, reported_healing
 from trainwarden_remediator.notify.incident_facts import read_attempts, read_fault, read_healed
 from trainwarden_remediator.notify.messages import (
     Notification,
@@ -68,7 +69,8 @@ _STATE = (
 its action, and the step of the run at that action."""
 
 LOOP_PAUSE_SECONDS = 60.0
-"""After such a pause a restart loop is another one, and not the same that comes and goes."""
+"""After such a pause a restart loop is another one, and not the same that comes and goes; and what
+calls so long after an operator has started its worker."""
 
 _ENDED = (
     "SELECT coalesce(max(resolved_at), 0) FROM incident WHERE run = ? AND worker = ? AND alert = ?"
@@ -99,10 +101,18 @@ at once."""
 class Outbox:
     """The notifications in a journal. All methods commit or raise JournalError."""
 
-    def __init__(self, file: JournalFile, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        file: JournalFile,
+        *,
+        clock: Callable[[], float],
+        started: Callable[[WorkerKey], float] = lambda _: 0.0,
+    ) -> None:
+        """`started` returns when an operator started a worker, or the trainer of a run."""
         self._file = file
         self._clock = clock
         self._began = clock()
+        self._started = started
         self._blocked: set[tuple[int, float]] = set()
         """The incidents already seen as blocked, each with the time of that decision."""
 
@@ -286,6 +296,13 @@ class Outbox:
             ended_at = db.execute(_ENDED, worker).fetchone()[0]
             if event.at - ended_at >= LOOP_PAUSE_SECONDS:
                 reset_at = max(reset_at, ended_at)
+        started_at = self._started(WorkerKey(event.run, event.worker))
+        if event.at - started_at < LOOP_PAUSE_SECONDS:  # as of a loop that starts it at each end
+            started_at = 0.0
+
+        def read(query: str, values: Sequence[object]) -> Sequence[sqlite3.Row]:
+            return db.execute(query, values).fetchall()
+
         begun = notification_event
         for receiver in notify.receivers:
             # A receiver that only wants what has healed gets each of them.
@@ -293,6 +310,9 @@ class Outbox:
             notification_event = "healed" if quiet else begun
             if notification_event not in receiver.events:
                 continue
+            since = max(event.at - notify.repeat_interval, reset_at)
+            if notification_event in URGENT:
+                since = max(since, started_at, reported_healing(read, event, receiver.name))
             # An alert that resolves and fires again is a new incident, but not a new notification.
             recent = db.execute(
                 "SELECT 1 FROM notice WHERE receiver = ? AND occasion = ? AND about = ?"
@@ -301,7 +321,7 @@ class Outbox:
                     receiver.name,
                     notification_event,
                     concerned,
-                    max(event.at - notify.repeat_interval, reset_at),
+                    since,
                     event.at,
                 ),
             ).fetchone()

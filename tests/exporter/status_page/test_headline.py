@@ -9,6 +9,7 @@ import yaml
 
 from trainwarden.commands.status import describe
 from trainwarden_exporter.runtime.responsibility import (
+    HELD_BY_ALERT,
     NOBODY,
     NOTHING_YET,
     REMEDIATOR,
@@ -133,6 +134,10 @@ def test_what_failed_on_a_full_disk_is_not_to_be_started_as_that_is_done_once_th
 
     room = "Once there is room, it is restarted automatically."
     assert how(status(disk)) == f"{held[0].upper()}{held[1:]}. {room} Or dismiss it."
+    waits = f"the remediator does not act: {HELD_BY_ALERT}"
+    gone = firing("TrainingWorkerGone", "hang", YOU, waits, "bad")
+    assert how(status(gone, disk)) == how(status(disk))
+    assert room not in how(status(gone))
     loop = firing("TrainingWorkerRestartLoop", "hang", YOU, held, "bad")
     typed = "When its cause is mended: `cd /w && trainwarden run -- a`."
     for other in (

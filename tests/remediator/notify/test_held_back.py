@@ -22,12 +22,15 @@ from trainwarden_remediator.model import Decision, Verdict
 from trainwarden_remediator.notify.held_back import is_overtaken
 from trainwarden_remediator.notify.messages import Notification
 from trainwarden_remediator.notify.notifier import Notifier
+from trainwarden_remediator.notify.outbox import LOOP_PAUSE_SECONDS, Outbox
 from trainwarden_remediator.notify.waiting import describe_waiting
 from trainwarden_remediator.observation.model import RunState, ServerState
 from trainwarden_remediator.policy.failing_starts import LOOP_SECONDS
 
 LOOP: dict[str, Any] = {"alertname": "TrainingWorkerRestartLoop", "fingerprint": LATER}
 NEEDED = "restarts do not help, operator needed"
+UNLIKE = Decision(Verdict.REFUSE, "processes_differ")
+UNLIKE_TITLE = "not healed before an operator changes something"
 
 
 def restart(journal: Journal, clock: FakeClock) -> int:
@@ -53,6 +56,80 @@ async def test_what_is_held_back_is_neither_late_nor_unreached(
         with open_database(path, mode="ro") as connection:
             assert list(describe_waiting(connection, clock.now())) == []
     journal.close()
+
+
+async def test_a_disk_that_is_full_again_after_a_healing_rings_again_and_once(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    disk: dict[str, Any] = {"alertname": "TrainingDiskFilling", "worker": "", "fingerprint": LATER}
+    post, blocked = FakePost(), "restarts blocked by this alert, operator needed"
+
+    async def fires(**alert: Any) -> None:
+        """It comes and goes, and nobody hears that it has ended."""
+        for _ in range(3):
+            began = clock.now()
+            decision = UNLIKE if alert["worker"] else HOLD
+            decide(journal, decision, starts_at=began, **alert)
+            await clock.advance(30)
+            journal.record_alerts([make_alert(firing=False, starts_at=began, **alert)])
+            await clock.advance(30)
+
+    async def heal() -> None:
+        journal.record_outcome(restart(journal, clock), "healed", seconds=4.4)
+        await clock.advance(30)
+
+    async with calling(journal, post, receivers()):
+        for _ in range(2):
+            await fires(**disk)
+            await heal()
+        assert post.titles() == [blocked, "healed"] * 2
+        for _ in range(2):  # what has healed is another worker
+            await fires(alertname="TrainingWorkerGone", worker="trainer", fingerprint=LATER)
+            await heal()
+    assert post.titles()[4:] == [UNLIKE_TITLE, "healed", "healed again and again, operator needed"]
+
+
+async def test_a_healing_that_nobody_hears_of_makes_no_repetition_news(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost()
+    async with calling(journal, post, receivers()):
+        for _ in range(3):
+            began, number = clock.now(), restart(journal, clock)
+            gone: dict[str, Any] = {"alertname": "TrainingWorkerGone", "fingerprint": LATER}
+            decide(journal, UNLIKE, starts_at=began, **gone)
+            await clock.advance(10)
+            journal.record_outcome(number, "healed", seconds=8.5)
+            await clock.advance(10)
+            journal.record_alerts([make_alert(firing=False, starts_at=began, **gone)])
+            decide(journal, UNLIKE, starts_at=clock.now(), **gone)
+            await clock.advance(40)
+            journal.record_alerts([make_alert(firing=False, starts_at=clock.now() - 40, **gone)])
+    assert post.titles() == [UNLIKE_TITLE]
+
+
+def test_what_fails_again_after_an_operator_has_started_it_again_rings(
+    journal: Journal, clock: FakeClock
+) -> None:
+    started = {ROLLOUT: clock.now()}
+    outbox = Outbox(journal.file, clock=clock.now, started=lambda key: started.get(key, 0.0))
+
+    def calls(after: float) -> int:
+        """An alert calls so many seconds later, and ends."""
+        clock.pass_by(after)
+        began = clock.now()
+        decide(journal, UNLIKE, starts_at=began)
+        journal.record_alerts([make_alert(firing=False, starts_at=began)])
+        outbox.collect(receivers())
+        state = outbox.queue_states(receivers().receivers)["ops"]
+        return 0 if state is None else state.pending
+
+    assert [calls(100), calls(100)] == [1, 1]
+    started[ROLLOUT] = clock.now()
+    assert [calls(LOOP_PAUSE_SECONDS), calls(100)] == [2, 2]
+    for _ in range(3):  # as of a script that does not exist, in a loop of a shell
+        started[ROLLOUT] = clock.now()
+        assert calls(LOOP_PAUSE_SECONDS - 1) == 2
 
 
 def test_the_journal_names_what_is_pending_without_a_failure(

@@ -142,6 +142,10 @@ async def test_what_an_operator_has_started_again_needs_nobody_at_once(box: Box)
         shown = await seen(stage, again)
         assert (shown["who_acts"], "You, now" in "\n".join(describe(shown))) == (NOBODY, False)
         assert "It was started again: the alert ends within half a minute." in shown["how"]
+        # What calls after that start is news.
+        started = [stage.remediator.outbox._started(WorkerKey("demo", one)) for one in ("", "x")]
+        assert stage.remediator.outbox._started(ROLLOUT) == again.announced_at
+        assert started == [0.0, 0.0]  # neither the trainer of the run nor another worker
         own = await own_page(stage)
         assert "You, now" not in own
         assert "gave up on" not in own.partition("Journal")[0]
