@@ -356,9 +356,9 @@ def test_a_run_with_a_nan_and_without_a_checkpoint_has_none_to_resume_from(
     series: dict[str, float], path: str | None
 ) -> None:
     known = {name: of for name, of in SERIES.items() if not name.startswith("checkpoint_")}
-    values = {name: {("grpo", "a"): value} for name, value in series.items()}
-    lost = {"log_value_finite_until_step": {("grpo", "trainer", "loss"): 29.0}}
-    shown = outcome({**known, **values, **lost})
+    known |= {name: {("grpo", "a"): value} for name, value in series.items()}
+    known["log_value_finite_until_step"] = {("grpo", "trainer", "loss"): 29.0}
+    shown = outcome(known)
     run = next(one for one in build_run_views([shown], now=NOW) if one.name == "grpo")
     assert run.sound_checkpoint == path
 

@@ -41,9 +41,8 @@ def restarted(ago: float, alert: str, **changes: Any) -> PastAction:
     return replace(done, **changes)
 
 
-def advised(
-    tmp_path: Path, one: Notification, *actions: PastAction, saves: bool = False, **changes: Any
-) -> str:
+def advised(tmp_path: Path, one: Notification, *actions: PastAction, **changes: Any) -> str:
+    saves = changes.pop("saves", False)
     known = announced(**{"announced_at": NOW - 900, "restart": "on-request", **COMMAND, **changes})
     setup = replace(make_setup(tmp_path, "demo/trainer"), announced=AnnouncedRuns(known))
     return advice(one, with_folder(setup, tmp_path) if saves else setup, actions)
