@@ -159,6 +159,14 @@ def make_watched(*workers: str, finishes: Collection[str] = ()) -> ExporterConfi
     )
 
 
+def with_folder(setup: Setup, folder: Path) -> Setup:
+    """As `setup`, where each run saves its checkpoints below this folder."""
+    own = {"framework": "trl", "path": folder}
+    runs = tuple(run.model_copy(update=own) for run in setup.exporter_config.runs)
+    config = setup.exporter_config.model_copy(update={"runs": runs})
+    return replace(setup, exporter_config=config)
+
+
 def make_setup(folder: Path, *workers: str, **changes: Any) -> Setup:
     """As `make_config`, with the exporter's file to it."""
     return Setup(make_config(folder, *workers, **changes), make_watched(*workers))

@@ -131,6 +131,15 @@ GPU = (
 )
 
 CAUSES_IN_LOGS = (
+    # of Python's argparse, and of click
+    LinePattern(
+        "wrong_usage",
+        r"^\S+\.py(?: [\w-]+)*: error: "
+        r"|^[\w.-]+(?: [\w-]+)*: error: (?:unrecognized arguments: |ambiguous option: "
+        r"|the following arguments are required: |argument \S+: |one of the arguments )"
+        r"|^Error: (?:No such (?:option|command)\b|Missing (?:argument|option|parameter)\b"
+        r"|Invalid value for |Got unexpected extra argument)",
+    ),
     LinePattern("port_in_use", r"\bAddress already in use\b|\bErrno 98\b|\bEADDRINUSE\b"),
     LinePattern(
         "raised",

@@ -21,6 +21,21 @@ RUN_CAUSES: tuple[Cause, ...] = (
         (),
     ),
     Cause(
+        "wrong_usage",
+        "The arguments of the command are wrong",
+        (
+            lines("wrong_usage", points=6, what="The program names what is wrong"),
+            first_of("wrong_usage"),
+            FINISHED,
+        ),
+        bullet_points("""
+            - Correct the arguments that the line names, and start the command again: a
+              restart with the same ones fails again.
+        """),
+        ("workers",),
+        ("TrainingWorkerGone",),
+    ),
+    Cause(
         "restart_loop",
         "The container or its start script failed at once, and was started again and again",
         (
@@ -230,6 +245,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
             ),
             first_of("process_killed", "child_ended", points=1),
             Sign(4, seen.announced_failure, key=True),
+            lines("wrong_usage", points=-6, what="Its arguments were wrong", key=False),
             absent("oom_kill", points=0, what="No out-of-memory kill is in any log"),
             FINISHED,
         ),

@@ -20,6 +20,7 @@ from trainwarden_exporter.step_dirs.names import NameParser
 from trainwarden_exporter.step_dirs.result import (
     EMPTY_RESULT,
     MAX_LISTED,
+    WHOLE_SHARE,
     CompletionIntervals,
     ScanResult,
 )
@@ -29,8 +30,6 @@ INTERVAL = 10.0
 
 STILL_SECONDS = 5.0
 """Seconds without a write after which a save that has all files of the one before is over."""
-WHOLE_SHARE = 0.99
-"""Share of the size of the checkpoint before from which on one is that large."""
 _DIGITS = re.compile(r"\d+")
 
 Measure = Callable[[Path], DiskUsage]

@@ -23,6 +23,7 @@ from trainwarden_exporter.status_page.run_views import (
     ServerView,
 )
 from trainwarden_exporter.status_page.series import Tone
+from trainwarden_exporter.webserver.runbooks import NOTHING_SAVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,8 @@ def run_problems(run: RunView) -> Iterator[Problem]:
         last = f"step {run.finite_until:,.0f}, the last with a finite loss"
         clause = f"{run.name} has finished, and what it saved after {last}, is of no use"
         how = f"`trainwarden checkpoints {run.name}` names the checkpoint to start it again from."
+        if run.sound_checkpoint is None:
+            how = f"{NOTHING_SAVED.capitalize()}."
         yield Problem("bad", clause, run.name, who=YOU, how=how)
     for tone, clause, worker in _run_clauses(run):
         if tone in ("bad", "warn"):

@@ -128,7 +128,7 @@ def _firing(remediator: RemediatorStatus, *, now: float) -> str:
 def first_steps(
     remediator: RemediatorStatus | str | None,
     run: str = "",
-    sound: Mapping[str, tuple[float | None, str]] = MappingProxyType({}),
+    sound: Mapping[str, tuple[float | None, str | None]] = MappingProxyType({}),
 ) -> Sequence[FirstStep]:
     """Returns what an operator does first; empty while no step is needed.
 

@@ -289,8 +289,8 @@ class RunView:
     """How the last attempts ended, if alike."""
     finite_until: float | None = None
     """The last step with a finite loss, if the last loss is not finite;"""
-    sound_checkpoint: str = ""
-    """and the path of the newest proved checkpoint, if it is from before."""
+    sound_checkpoint: str | None = ""
+    """and the path of the newest proved checkpoint, if it is from before; None without any."""
 
     @property
     def down(self) -> bool:

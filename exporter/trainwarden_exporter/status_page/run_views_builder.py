@@ -171,13 +171,19 @@ def _finite_until(series: Series, run: str) -> float | None:
     return min(steps, default=None)
 
 
-def _sound_checkpoint(series: Series, run: str) -> str:
+def _sound_checkpoint(series: Series, run: str) -> str | None:
     """Returns the path of a newest proved checkpoint that is from before a loss of NaN, or "".
 
-    Also "" as long as a newer one from before it is not read yet.
+    Also "" as long as a newer one from before it is not read yet. None if none is complete.
     """
     if (until := _finite_until(series, run)) is None:
         return ""
+    looked, newest = (
+        any(key[0] == run for key in series.all(f"checkpoint_{name}"))
+        for name in ("seen_timestamp_seconds", "timestamp_seconds")
+    )
+    if looked and not newest:
+        return None
     proved = series.all("checkpoint_proved_step").items()
     unread = series.all("checkpoint_unproved_step")
     kinds = [

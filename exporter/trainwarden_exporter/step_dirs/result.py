@@ -73,7 +73,8 @@ def without_cut_short(result: ScanResult, listed: int) -> ScanResult:
 
     For entries without a proof. One was cut short if it has nothing but the files that each of the
     others had written first, and lacks a kind of file that these have: its disk was full, or its
-    process was killed, and it does not change any more either.
+    process was killed, and it does not change any more either. A single other one may by chance
+    have more kinds of files: then those of the entry must also be smaller.
     """
     cut = [one for one in result.complete if _is_cut_short(one, result.complete)]
     if not cut:
@@ -89,18 +90,22 @@ def without_cut_short(result: ScanResult, listed: int) -> ScanResult:
 
 
 MIN_OTHERS = 2
-"""Complete entries that show which files are written, in which order."""
+"""Complete entries that show which files are written, in which order, whatever their sizes."""
+
+WHOLE_SHARE = 0.99
+"""Share of the size of the same files of another entry from which on they are as large."""
 
 
 def _is_cut_short(one: StepDir, complete: Iterable[StepDir]) -> bool:
     known = [other.files for other in complete if other is not one and other.files is not None]
-    if not one.files or len(known) < MIN_OTHERS:
+    if not one.files or not known:
         return False
     own = Counter(map(_kind, one.files))
     return all(
         len(files) > len(one.files)
         and not own.keys() >= set(map(_kind, files))
         and _began_with(files, own, len(one.files))
+        and (len(known) >= MIN_OTHERS or one.size < WHOLE_SHARE * _least_size(files, own))
         for files in known
     )
 
@@ -111,6 +116,18 @@ def _began_with(files: FilesByPath, kinds: Counter[str], count: int) -> bool:
     before = Counter(_kind(path) for path, file in files.items() if file.modified < last)
     by_then = Counter(_kind(path) for path, file in files.items() if file.modified <= last)
     return before <= kinds <= by_then
+
+
+def _least_size(files: FilesByPath, kinds: Counter[str]) -> int:
+    """Returns the size of as many of these files as there are of each of the kinds."""
+    return sum(
+        sum(
+            heapq.nsmallest(
+                count, (file.size for path, file in files.items() if _kind(path) == kind)
+            )
+        )
+        for kind, count in kinds.items()
+    )
 
 
 def _kind(path: str) -> str:

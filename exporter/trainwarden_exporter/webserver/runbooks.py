@@ -92,11 +92,19 @@ def first_step(alert: str, labels: Mapping[str, str]) -> str:
     return _RUN.sub(lambda found: f"{found[1]}{shlex.quote(run)}", shown) if run else shown
 
 
-def with_finite_step(step: str, finite_until: float | None, sound: str = "") -> str:
+NOTHING_SAVED = "no complete checkpoint of it is known: it begins at step 0"
+"""Of a run with a value that is not finite, and without a checkpoint from before it."""
+_RESUMES = re.compile(r"Then resume from .*? proved one\.")
+
+
+def with_finite_step(step: str, finite_until: float | None, sound: str | None = "") -> str:
     """Returns the text of a first step with the last step that had a finite value, if known.
 
-    `sound`: the path of the newest proved checkpoint from before, if known.
+    `sound`: the path of the newest proved checkpoint from before, if known; None if no complete one
+    is known.
     """
+    if sound is None:
+        return _RESUMES.sub(f"{NOTHING_SAVED.capitalize()}.", step)
     if finite_until is None or FINITE_UNTIL not in step:
         return step
     named = f" That is `{sound}`." if sound else ""

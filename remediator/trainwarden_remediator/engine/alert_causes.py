@@ -7,6 +7,7 @@ import math
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_duration, format_size
 from trainwarden_exporter.runtime.responsibility import STALL
+from trainwarden_exporter.webserver.runbooks import NOTHING_SAVED
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.model import NOT_FINITE
 from trainwarden_remediator.observation.model import ExporterState, RunState, WorkerState
@@ -16,26 +17,34 @@ MEMORY_OVER_LIMIT = "TrainingWorkerMemoryOverLimit"
 CAUSE_SHOWN = frozenset({STALL, CHECKPOINT_DAMAGED, MEMORY_OVER_LIMIT, NOT_FINITE})
 
 
-def describe_cause(alert: Alert, exporter: ExporterState) -> str:
-    """Returns the cause of one of CAUSE_SHOWN, as a clause; "" if it is not known."""
+def describe_cause(alert: Alert, exporter: ExporterState, *, lacks_folder: bool) -> str:
+    """Returns the cause of one of CAUSE_SHOWN, as a clause; "" if it is not known.
+
+    `lacks_folder`: nothing names the folder of the run's checkpoints.
+    """
     run = exporter.runs.get(alert.run, RunState())
     if alert.name == CHECKPOINT_DAMAGED:
         return run.resume_problem
     if alert.name == MEMORY_OVER_LIMIT:
         return _memory(exporter.workers.get(WorkerKey(alert.run, alert.worker)))
-    return _stall(run) if alert.name == STALL else _not_finite(run, alert)
+    if alert.name == STALL:
+        return _stall(run)
+    return _not_finite(run, alert, lacks_folder=lacks_folder)
 
 
-def _not_finite(run: RunState, alert: Alert) -> str:
+def _not_finite(run: RunState, alert: Alert, *, lacks_folder: bool) -> str:
     """Returns where a value became NaN or infinite: the description knows it to some scrapes."""
     log, name = (alert.labels.get(label, "") for label in ("log", "name"))
     if (step := run.finite_until.get((log, name))) is None:
         return ""
-    sound = f", as {path}" if (path := run.sound_checkpoint(step)) else ""
+    found = f"{name} is NaN or infinite (log {log}), and was finite until step {step:.0f}"
+    path = run.sound_checkpoint(step)
+    if path is None or lacks_folder:
+        return f"{found}: stop the run; {NOTHING_SAVED}"
+    sound = f", as {path}" if path else ""
     return (
-        f"{name} is NaN or infinite (log {log}), and was finite until step {step:.0f}: stop the"
-        f" run, and go back to a checkpoint of step {step:.0f} or earlier{sound}; `trainwarden"
-        f" checkpoints {alert.run}` lists them"
+        f"{found}: stop the run, and go back to a checkpoint of step {step:.0f} or earlier{sound};"
+        f" `trainwarden checkpoints {alert.run}` lists them"
     )
 
 

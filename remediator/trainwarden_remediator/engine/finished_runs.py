@@ -77,9 +77,7 @@ class FinishedRuns:
             if names := sorted(worker for worker, _ in others):
                 still = {"still_run": names, "stop": f"trainwarden stop {name}"}
                 still["rings"] = not others <= known
-            until = run.loss_finite_until
-            spoilt = {} if until is None else {"finite_until": until}
-            await self._record(name, run, **goes_on, **still, **spoilt)
+            await self._record(name, run, **goes_on, **still, **run.spoilt)
             self._known.add(name)
             self._left[name] = others
             self._unended[name] = self._context.clock.monotonic()

@@ -297,8 +297,7 @@ class UnhandledAlerts:
         if run is None or not run.finished:
             end = self._alert_end(alert)
             return {"detail": end} if end else {}
-        lost = alert.name == NOT_FINITE and run.loss_finite_until is not None
-        spoilt = {"finite_until": run.loss_finite_until} if lost else {}
+        spoilt = run.spoilt if alert.name == NOT_FINITE else {}
         return {"detail": "its run has finished", **spoilt}
 
     def _alert_end(self, alert: Alert) -> str:
@@ -359,7 +358,10 @@ class UnhandledAlerts:
         """
         if alert.name in CAUSE_SHOWN:
             exporter = await self._observe(ATTEMPTS if alert.name == NOT_FINITE else 1)
-            found = None if exporter is None else describe_cause(alert, exporter)
+            lacks = alert.run in self._setup.without_checkpoints
+            found = (
+                None if exporter is None else describe_cause(alert, exporter, lacks_folder=lacks)
+            )
             if alert.name in (CHECKPOINT_DAMAGED, MEMORY_OVER_LIMIT) or found:
                 return printable(found or "")[:MAX_DETAIL_LENGTH]
         if alert.remediation or self._stall_handling(alert):

@@ -9,10 +9,11 @@ from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import stop_command
 from trainwarden_exporter.runtime.formatting import format_clock
-from trainwarden_exporter.webserver.runbooks import first_step
+from trainwarden_exporter.webserver.runbooks import NOTHING_SAVED, first_step
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.restart_methods.run import start_in
 from trainwarden_remediator.config.schema import Setup
+from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import (
     NOT_FINITE,
     RESTART_LOOP,
@@ -48,10 +49,8 @@ def _advice(notification: Notification, setup: Setup, actions: Sequence[PastActi
     announced = None if found is None else found.announcement
     if event.kind == "outcome":
         return mend_hint(event.alert) if event.facts.get("again") else ""
-    goes_back = f"`trainwarden checkpoints {key.run}` names the checkpoint to go back to."
-    if "finite_until" in event.facts:
-        again = manual_restart(key, setup.announced, lacks_folder=False, not_finite=True)
-        return f"{goes_back} {again}".rstrip()
+    if "finite_until" in event.facts or (event.kind, event.alert) == ("unhandled", NOT_FINITE):
+        return _without_nan(event, key, setup)
     if event.kind not in ("decision", "unhandled") or not key.run:
         return ""
     if event.facts.get("reason") == "last_step_made":
@@ -62,12 +61,7 @@ def _advice(notification: Notification, setup: Setup, actions: Sequence[PastActi
     needs_folder = f"refuse {event.facts.get('reason')}" == WITHOUT_CHECKPOINT
     if needs_folder or event.kind == "unhandled":
         lacks_folder = needs_folder and key.run in setup.without_checkpoints
-        not_finite = event.alert == NOT_FINITE
-        again = manual_restart(
-            key, setup.announced, lacks_folder=lacks_folder, not_finite=not_finite
-        )
-        named = "trainwarden checkpoints" in str(event.facts.get("detail"))
-        return f"{goes_back} {again}" if again and not_finite and not named else again
+        return manual_restart(key, setup.announced, lacks_folder=lacks_folder)
     gone = event.alert == WORKER_GONE
     killed = gone and announced is not None and not announced.has_ended
     if killed and start_in(str(event.facts.get("detail")))[0]:
@@ -83,6 +77,25 @@ def _advice(notification: Notification, setup: Setup, actions: Sequence[PastActi
         text = text or f"{started}: mend the cause."
         text = " ".join([text, *_of_loop(key, announced, setup, actions, text)])
     return text
+
+
+def _without_nan(event: Event, key: WorkerKey, setup: Setup) -> str:
+    """Returns from where a run with a value that is not finite starts again, and how."""
+    detail = str(event.facts.get("detail"))
+    lacks_folder = key.run in setup.without_checkpoints
+    nothing_saved = lacks_folder or "nothing_saved" in event.facts or NOTHING_SAVED in detail
+    again = manual_restart(
+        *(key, setup.announced),
+        lacks_folder=lacks_folder,
+        not_finite=True,
+        nothing_saved=nothing_saved,
+    )
+    if event.kind == "unhandled" and (not again or "trainwarden checkpoints" in detail):
+        return again
+    where = f"`trainwarden checkpoints {key.run}` names the checkpoint to go back to."
+    if nothing_saved:
+        where = "" if NOTHING_SAVED in detail else f"{NOTHING_SAVED.capitalize()}."
+    return f"{where} {again}".strip()
 
 
 def _of_loop(

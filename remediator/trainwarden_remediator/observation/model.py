@@ -174,11 +174,21 @@ class RunState:
         steps = (step for (_, name), step in self.finite_until.items() if "loss" in name)
         return min(steps, default=None)
 
-    def sound_checkpoint(self, until: float | None) -> str:
+    @property
+    def spoilt(self) -> Mapping[str, object]:
+        """The facts about a loss that is not finite at its end; empty if it is finite."""
+        until = self.loss_finite_until
+        none = {"nothing_saved": True} if self.sound_checkpoint(until) is None else {}
+        return {} if until is None else {"finite_until": until, **none}
+
+    def sound_checkpoint(self, until: float | None) -> str | None:
         """Returns the newest proved checkpoint if it is from step `until` or before, else "".
 
-        Also "" as long as a newer one from before `until` is not read yet.
+        Also "" as long as a newer one from before `until` is not read yet. None if none is
+        complete.
         """
+        if self.checkpoints_seen_at is not None and not self.checkpoints:
+            return None
         if until is None or self.proved_step is None or self.proved_step > until:
             return ""
         if self.unproved_step is not None and self.unproved_step <= until:

@@ -21,12 +21,18 @@ def announced_key(key: WorkerKey, trainers: Collection[WorkerKey]) -> WorkerKey:
 
 
 def manual_restart(
-    key: WorkerKey, announced: AnnouncedRuns, *, lacks_folder: bool, not_finite: bool = False
+    key: WorkerKey,
+    announced: AnnouncedRuns,
+    *,
+    lacks_folder: bool,
+    not_finite: bool = False,
+    nothing_saved: bool = False,
 ) -> str:
     """Returns what ends a command, and what starts it again; "" if it is not announced.
 
     `lacks_folder`: it is to be started with a folder of checkpoints, which it has not named.
-    `not_finite`: its newest checkpoints have the values that are NaN or infinite.
+    `not_finite`: its newest checkpoints have the values that are NaN or infinite, unless
+    `nothing_saved`.
     """
     if (found := announced.workers.get(key)) is None:
         return ""
@@ -37,5 +43,5 @@ def manual_restart(
     with_folder = " with `--checkpoints FOLDER` added" * lacks_folder
     stop = f"`{stop_command(key, announced.workers)}` ends it. "
     begins = "" if found.announcement.has_ended else stop
-    mend = _WITHOUT_NAN if not_finite else "Mend the cause"
+    mend = _WITHOUT_NAN if not_finite and not nothing_saved else "Mend the cause"
     return f"{begins}{mend}, then start it again{with_folder}{typed}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.redaction import redact
@@ -10,6 +10,7 @@ from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, STAL
 from trainwarden_exporter.webserver.runbooks import (
     ALERTMANAGER,
     ALERTMANAGER_STEP,
+    NOTHING_SAVED,
     first_step,
     with_finite_step,
 )
@@ -41,7 +42,7 @@ def describe_todo(host: HostNow) -> Iterator[str]:
     parts = (one.alerts for one in incidents if (one.run, one.worker) in refused)
     refusing = {part.incident.id for own in parts for part in own}
     if isinstance(current.exporter, ExporterState):
-        yield from _spoilt(current.exporter)
+        yield from _spoilt(current.exporter, situation.without_checkpoints)
         yield from _stalls(host, current.exporter, views)
         yield from _missing_workers(host, current.exporter, views)
     for view in (one for one in with_own_step(views) if urgency(one.who) < urgency(REMEDIATOR)):
@@ -49,7 +50,8 @@ def describe_todo(host: HostNow) -> Iterator[str]:
         own = mended if view.alert.name in FAILING else refused
         shown = key in own or view.incident in refusing
         if not shown and not is_halted(view.alert, situation.halted):
-            yield _first_step(view, current.exporter)
+            lacks_folder = view.alert.run in situation.without_checkpoints
+            yield _first_step(view, current.exporter, lacks_folder=lacks_folder)
     if current.situation.holds:
         yield f"Run {code('trainwarden resume')} when the work is done."
     if isinstance(current.alerts, str):
@@ -58,10 +60,13 @@ def describe_todo(host: HostNow) -> Iterator[str]:
         yield "Restore the monitoring: the exporter does not answer."
 
 
-def _spoilt(exporter: ExporterState) -> Iterator[str]:
+def _spoilt(exporter: ExporterState, lacking: Collection[str]) -> Iterator[str]:
     """Yields a line for each run that has finished with a loss that is not finite."""
     for name, run in exporter.runs.items():
         if run.finished and (until := run.loss_finite_until) is not None:
+            if name in lacking or run.sound_checkpoint(until) is None:
+                yield f"Start {code(name)} again: {NOTHING_SAVED}."
+                continue
             again = f"Start {code(name)} again from step {until:,.0f} or before"
             yield f"{again}: {code(f'trainwarden checkpoints {name}')} names it."
 
@@ -83,12 +88,13 @@ def _stalls(host: HostNow, exporter: ExporterState, views: Sequence[AlertView]) 
             yield f"Find out why {code(name)} stands still: {stacks} names the process that waits."
 
 
-def _first_step(view: AlertView, exporter: ExporterState | str) -> str:
+def _first_step(view: AlertView, exporter: ExporterState | str, *, lacks_folder: bool) -> str:
     alert = view.alert
     run = exporter.runs.get(alert.run) if isinstance(exporter, ExporterState) else None
     until = None if run is None else run.loss_finite_until
     runbook = runbook_link(alert.name, alert.annotations) or "no runbook"
     sound = "" if run is None else run.sound_checkpoint(until)
+    sound = None if lacks_folder else sound
     first = text(with_finite_step(first_step(alert.name, view.step_labels), until, sound))
     return f"{text(alert.name)}{on_subject(alert)}: {first} ({runbook})".replace(":  (", ": (")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.run_specs import log_specs
 from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU
-from trainwarden_exporter.webserver.runbooks import first_step
+from trainwarden_exporter.webserver.runbooks import first_step, with_finite_step
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.holds.service import operator_name
 from trainwarden_remediator.policy.alert_handling import AlertView, bounded, with_own_step
@@ -56,6 +56,8 @@ def _first_step(work: CurrentWork, view: AlertView, setup: Setup) -> str:
             f"{view.incident}`, or the page `/hold` here."
         )
     step = first_step(alert.name, view.step_labels)
+    if alert.run in setup.without_checkpoints:
+        step = with_finite_step(step, None, None)
     if view.reason == "no_checkpoint" and (typed := _manual_restart(key, setup)):
         return typed if work.cause_of(alert) else f"{step} {typed}"
     log = _log_of(view, setup)

@@ -285,6 +285,28 @@ def test_a_script_that_does_not_exist_is_a_command_to_correct(state: Path) -> No
     assert as_data(verdict)["alerts"] == ["TrainingWorkerGone"]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "badargs.py: error: unrecognized arguments: --lrr 3",
+        "train.py: error: --lr is below zero",
+        "verl sft: error: argument --lr: invalid float value: 'x'",
+        "Error: No such option: --lrr Did you mean --lr?",
+    ],
+)
+def test_wrong_arguments_are_the_cause_rather_than_a_kill(state: Path, line: str) -> None:
+    lines = ["usage: badargs.py [-h] [--lr LR]", line]
+    known: dict[str, Any] = {"state": "failed", "exit_status": 512, "ended_at": clock("06:07:37")}
+    verdict = explain(state, lines, "06:07:37", **known)
+    assert verdict.headline == "The arguments of the command are wrong."
+    (likely,) = (one for one in as_data(verdict)["causes"] if one["likely"])
+    assert (likely["name"], likely["evidence"][0]["line"]) == ("wrong_usage", line)
+    assert "Correct the arguments" in as_data(verdict)["next_steps"][0]
+    # the trainer went on: another program had them
+    verdict = explain(state, [*lines, *steps(1, 70)], "06:07:37", **known)
+    assert "wrong_usage" not in [one.cause.name for one in verdict.likely]
+
+
 def test_what_was_killed_before_the_stop_was_not_stopped_by_hand(state: Path) -> None:
     killed = "trainwarden: process 9 ended by SIGKILL; it waits an hour for the remediator"
     lines = ["serving", ASKED, ENDED.format("06:10:00"), "serving", killed, STOPPED]

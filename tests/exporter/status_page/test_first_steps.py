@@ -56,6 +56,11 @@ def test_the_step_of_a_loss_that_is_not_finite_has_the_number_itself() -> None:
         " not from the newest: `trainwarden checkpoints first` names the newest proved one. That is"
         " `/out/step_60.pt`."
     )
+    (none,) = first_steps(shown, sound={"first": (1039.0, None)})
+    assert none.step == (
+        "Stop it: `trainwarden stop first`. No complete checkpoint of it is known: it begins at"
+        " step 0."
+    )
     (unknown,) = first_steps(shown, sound={"first": (None, "")})
     assert "no later than the last finite value, not from the newest" in unknown.step
     assert unknown.step.endswith("names the newest proved one.")

@@ -339,6 +339,28 @@ def test_a_run_that_has_finished_with_a_loss_that_is_not_finite_needs_you() -> N
     again = f"`trainwarden checkpoints {run.name}` names the checkpoint to start it again from."
     assert found.how == again
     assert not list(run_problems(replace(run, finite_until=None)))
+    (found,) = run_problems(replace(run, checkpoints=(), sound_checkpoint=None))
+    assert found.how == "No complete checkpoint of it is known: it begins at step 0."
+
+
+@pytest.mark.parametrize(
+    ("series", "path"),
+    [
+        ({"checkpoint_seen_timestamp_seconds": 1.0}, None),  # its folder does not exist
+        ({"checkpoint_seen_timestamp_seconds": 1.0, "checkpoint_complete": 0}, None),
+        ({"checkpoint_seen_timestamp_seconds": 1.0, "checkpoint_timestamp_seconds": 1.0}, ""),
+        ({}, ""),  # not looked at yet
+    ],
+)
+def test_a_run_with_a_nan_and_without_a_checkpoint_has_none_to_resume_from(
+    series: dict[str, float], path: str | None
+) -> None:
+    known = {name: of for name, of in SERIES.items() if not name.startswith("checkpoint_")}
+    known |= {name: {("grpo", "a"): value} for name, value in series.items()}
+    known["log_value_finite_until_step"] = {("grpo", "trainer", "loss"): 29.0}
+    shown = outcome(known)
+    run = next(one for one in build_run_views([shown], now=NOW) if one.name == "grpo")
+    assert run.sound_checkpoint == path
 
 
 @pytest.mark.parametrize(

@@ -67,19 +67,24 @@ def in_progress(result: ScanResult) -> int | None:
 
 
 @pytest.mark.parametrize(
-    ("written", "others", "cut"),
+    ("written", "size", "others", "cut"),
     [
-        (("model.bin",), 3, True),  # its disk was full
-        (("model.bin",), 2, True),
-        (("model.bin",), 1, False),  # one shows no order
-        (("model.bin", "state.json"), 3, True),
-        (("model.bin", "state.json", "DONE"), 3, False),
-        (("DONE",), 3, False),  # not what the others wrote first
-        (("model.bin", "rank-0"), 3, False),  # of another kind
+        (("model.bin",), 50, 3, True),  # its disk was full
+        (("model.bin",), 100, 2, True),
+        (("model.bin",), 50, 1, True),  # older ones were deleted
+        (("model.bin",), 100, 1, False),  # one shows no order
+        (("model.bin",), 50, 0, False),
+        (("model.bin", "state.json"), 50, 3, True),
+        (("model.bin", "state.json"), 50, 1, True),
+        (("model.bin", "state.json", "DONE"), 50, 3, False),
+        (("model.bin", "state.json", "DONE"), 50, 1, False),
+        (("DONE",), 50, 3, False),  # not what the others wrote first
+        (("DONE",), 50, 1, False),
+        (("model.bin", "rank-0"), 50, 3, False),  # of another kind
     ],
 )
 def test_an_entry_without_what_all_others_wrote_last_was_cut_short(
-    filesystem: MemoryDisk, written: tuple[str, ...], others: int, *, cut: bool
+    filesystem: MemoryDisk, written: tuple[str, ...], size: int, others: int, *, cut: bool
 ) -> None:
     for step in range(10, 10 * others + 10, 10):
         for name in ("model.bin", "state.json", "DONE"):
@@ -87,7 +92,7 @@ def test_an_entry_without_what_all_others_wrote_last_was_cut_short(
             filesystem.moment += 1
     saw = eye(filesystem, SettledRule(("*",)))
     for name in written:
-        filesystem.write(f"run/step_100/{name}", 50)
+        filesystem.write(f"run/step_100/{name}", size)
         filesystem.moment += 1
     filesystem.moment += 60
     for _ in range(2):

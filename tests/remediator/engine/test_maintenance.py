@@ -12,7 +12,7 @@ import pytest
 from tests.remediator.fake_clock import FakeClock, InlineThread
 from tests.remediator.fakes import BlindKin, FakeObserver, outbox_of
 from tests.remediator.notify.test_notifier import receivers
-from tests.remediator.samples import announced, make_setup
+from tests.remediator.samples import announced, make_setup, with_folder
 from tests.waiting import DEADLINE_SECONDS
 
 from trainwarden_exporter.processes.announcements import AnnouncedRuns
@@ -228,6 +228,7 @@ async def test_a_run_that_finishes_with_a_loss_of_nan_calls_for_a_start_from_bef
     setup = replace(
         make_setup(tmp_path, "demo/trainer", notify={"receivers": [receiver]}), announced=finished
     )
+    setup = with_folder(setup, tmp_path)
     observer = FakeObserver(runs={"demo": RunState()})
     context = EngineContext(
         setup=setup,

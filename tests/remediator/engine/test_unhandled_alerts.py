@@ -256,6 +256,24 @@ async def test_the_step_until_which_a_loss_was_finite_is_that_of_the_log(
         assert what.endswith("`trainwarden runbook TrainingNotFinite` says what to do")
 
 
+async def test_of_a_run_without_a_checkpoint_no_message_names_one_to_go_back_to(
+    start: Start,
+) -> None:
+    watch: Watch
+    async with start() as watch:
+        lost = {("trainer", "loss"): 29.0}
+        watch.observer.runs["demo"] = RunState(finite_until=lost, checkpoints_seen_at=1.0)
+        watch.alertmanager.add(NAN)
+        await watch.clock.advance(60)
+        (event,) = watch.journal.newest_events(1)
+        assert describe(event).find("until step 29: stop the run; no complete checkpoint of") > 0
+        assert "go back" not in describe(event)
+    assert RunState(finite_until=lost, checkpoints_seen_at=1.0).spoilt == {
+        "finite_until": 29.0,
+        "nothing_saved": True,
+    }
+
+
 @pytest.mark.parametrize(("failures", "known"), [(2, True), (3, False)])
 async def test_the_step_before_a_nan_is_asked_for_again_if_the_exporter_answers_late(
     start: Start, monkeypatch: pytest.MonkeyPatch, failures: int, *, known: bool

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.remediator.samples import NOW, TRAINER, announced, make_alert, make_setup
+from tests.remediator.samples import NOW, TRAINER, announced, make_alert, make_setup, with_folder
 
 from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_exporter.runtime.responsibility import YOU
-from trainwarden_exporter.webserver.runbooks import first_step
+from trainwarden_exporter.webserver.runbooks import NOTHING_SAVED, first_step
 from trainwarden_remediator.config.restart_methods.run import WRAPPER_ENDED
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal.evidence_text import FaultFacts, fault_facts
@@ -42,9 +42,10 @@ def restarted(ago: float, alert: str, **changes: Any) -> PastAction:
 
 
 def advised(tmp_path: Path, one: Notification, *actions: PastAction, **changes: Any) -> str:
+    saves = changes.pop("saves", False)
     known = announced(**{"announced_at": NOW - 900, "restart": "on-request", **COMMAND, **changes})
     setup = replace(make_setup(tmp_path, "demo/trainer"), announced=AnnouncedRuns(known))
-    return advice(one, setup, actions)
+    return advice(one, with_folder(setup, tmp_path) if saves else setup, actions)
 
 
 def test_a_loop_of_a_leak_names_memory_and_ends_the_run_that_goes_on(tmp_path: Path) -> None:
@@ -197,7 +198,7 @@ def test_an_alert_that_nobody_handles_has_the_commands_of_its_run(tmp_path: Path
 
 def test_a_loss_that_is_nan_is_not_started_again_from_its_newest_checkpoint(tmp_path: Path) -> None:
     call = unhandled("TrainingNotFinite")
-    text = advised(tmp_path, call)
+    text = advised(tmp_path, call, saves=True)
     names = "`trainwarden checkpoints demo` names the checkpoint to go back to."
     stop = "`trainwarden stop demo` ends it."
     moves = f"{stop} Move the checkpoints from after the last finite value to another"
@@ -206,7 +207,25 @@ def test_a_loss_that_is_nan_is_not_started_again_from_its_newest_checkpoint(tmp_
     detail = "until step 39; `trainwarden checkpoints demo` lists them"
     facts = {**call.event.facts, "detail": detail}
     known = replace(call, event=replace(call.event, facts=facts))
-    assert advised(tmp_path, known).startswith(moves)
+    assert advised(tmp_path, known, saves=True).startswith(moves)
+    text = advised(tmp_path, call)  # its folder is not named
+    assert text.startswith(f"{NOTHING_SAVED.capitalize()}. {stop} Mend the cause, then start")
+    assert f"with `--checkpoints FOLDER` added: {TYPED}" in text
+
+
+@pytest.mark.parametrize("kind", ["unhandled", "run_finished", "unhandled_ended"])
+def test_a_loss_that_is_nan_without_a_checkpoint_begins_at_step_0(
+    tmp_path: Path, kind: str
+) -> None:
+    call = unhandled("TrainingNotFinite")
+    facts = {**call.event.facts, "finite_until": 29.0, "nothing_saved": True}
+    if kind == "unhandled":
+        facts = {**call.event.facts, "detail": f"stop the run; {NOTHING_SAVED}"}
+    call = replace(call, event=replace(call.event, kind=kind, facts=facts))
+    text = advised(tmp_path, call, saves=True)
+    assert "checkpoints" not in text
+    assert text.startswith(f"{NOTHING_SAVED.capitalize()}. ") == (kind != "unhandled")
+    assert f"Mend the cause, then start it again: {TYPED}" in text
 
 
 def test_no_message_asks_for_a_start_of_a_finished_run(tmp_path: Path) -> None:

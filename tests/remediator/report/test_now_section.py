@@ -260,6 +260,14 @@ def test_what_to_do_about_a_nan_has_the_last_step_with_a_finite_loss(tmp_path: P
         todo = report(tmp_path, state).partition("## What to do")[2]
         assert "a checkpoint no later than step 39, not from the newest" in todo
         assert ("That is `/out/30.pt`." in todo) is is_named
+    none = replace(run, proved_step=None, checkpoints=0.0, checkpoints_seen_at=1.0)
+    lacking = replace(state.situation, without_checkpoints={"demo"})
+    for known, situation in ((none, state.situation), (run, lacking)):
+        for one in (known, replace(known, finished=True)):
+            state = CurrentState(exporter(one), [alert], situation)
+            todo = report(tmp_path, state).partition("## What to do")[2]
+            assert "no complete checkpoint of it is known: it begins at step 0" in todo.lower()
+            assert "trainwarden checkpoints" not in todo
 
 
 @pytest.mark.usefixtures("journal")

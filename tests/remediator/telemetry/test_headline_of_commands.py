@@ -324,6 +324,18 @@ async def test_of_a_silent_command_the_first_step_is_to_show_steps_and_not_to_co
         assert step.startswith("`trainwarden-exporter check --against-host exporter.yml`")
 
 
+async def test_no_first_step_names_a_checkpoint_of_a_command_without_a_folder(box: Box) -> None:
+    box.known = {}
+    lost = {"alertname": "TrainingNotFinite", "severity": "critical", "remediation": ""}
+    async with staged(box) as stage:
+        fire(box, {**lost, "worker": ""}, LATER)
+        (step,) = (await seen(stage, announcement()))["first_steps"].values()
+        begins = (
+            "Stop it: `trainwarden stop demo`. No complete checkpoint of it is known: it begins"
+        )
+        assert step.startswith(f"{begins} at step 0.")
+
+
 async def test_the_line_of_a_run_that_has_finished_is_for_nobody(box: Box) -> None:
     box.known = {}
     async with staged(box) as stage:
