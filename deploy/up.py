@@ -287,7 +287,7 @@ def announce(run: RunFolder, mode: str, how_to_end: str) -> None:
     say(f"  Prometheus    {run.url('prometheus')}{readiness.page(run, 'prometheus', PAGES)}")
     say(f"  Alertmanager  {run.url('alertmanager')}{alerts}")
     say(f"  from a laptop {ports.forwarding(run.ports)}")
-    say(f"  all files     {shown(run.path)}/ (logs, state, configuration)")
+    say(f"  all files     {run.path.absolute()}/ (logs, state, configuration)")
     say(f"  boards        {shown(BOARDS)}/ (for a Grafana of yours)")
     say(f"  in ten lines  {trainwarden} status{exporter}")
     say(f"  the journal   {trainwarden} journal{file}")

@@ -28,7 +28,7 @@ NEVER_PROBED_SECONDS = 45.0
 """A server that is up for so long without a completion probe is never probed, like some engines and
 all routers."""
 
-_NEEDS_PATH = "needs `deep_probe: {enabled: true, path: …}` in exporter.yml for that"
+_NEEDS_PATH = "is asked for one only with `deep_probe: {enabled: true, path: …}` in an exporter.yml"
 _IS_ROUTER = "is a router: only the servers behind it complete requests"
 NOT_PROBED = {
     "generic": _NEEDS_PATH,
