@@ -120,10 +120,8 @@ def test_a_token_that_could_not_be_asked_for_is_reported() -> None:
     asked = "no token was requested from server sglang-0, so it may answer and not work"
     why = "`deep_probe` of exporter.yml is off for it, or no model of it is known"
     assert SERVES.remark(exporter(unasked)) == f"{asked}: {why}"
-    why = (
-        "its engine generic is asked for one only with `deep_probe: {enabled: true, path: …}` in an"
-    )
-    why += " exporter.yml"
+    option = "`deep_probe: {enabled: true, path: …}`"
+    why = f"its engine generic is asked for one only with {option} in an exporter.yml"
     assert SERVES.remark(exporter(replace(unasked, engine="generic"))) == f"{asked}: {why}"
     assert {one.name for one in ENGINES if not one.probes_completions} == set(NOT_PROBED)
 
