@@ -17,6 +17,7 @@ from tests.waiting import DEADLINE_SECONDS
 
 from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_exporter.processes.procfs import read_process
+from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.engine.finished_runs import (
     LAST_STEP_SECONDS,
@@ -55,16 +56,7 @@ async def test_a_journal_that_cannot_be_pruned_is_reported_with_its_reason_and_t
         raise error
 
     monkeypatch.setattr(journal, "prune", prune)
-    upkeep = Maintenance(
-        EngineContext(
-            setup=make_setup(tmp_path),
-            journal=journal,
-            observer=FakeObserver(),
-            clock=clock,
-            tracker=BlindKin(),
-            thread_factory=InlineThread,
-        )
-    )
+    upkeep = Maintenance(_context(make_setup(tmp_path), journal, FakeObserver(), clock))
     running = asyncio.create_task(upkeep.run())
     await clock.settle()
     await clock.advance(PRUNE_SECONDS)
@@ -94,16 +86,7 @@ async def test_a_run_that_is_seen_to_finish_is_recorded_once_if_a_receiver_wants
     own = tuple(process.identity)
     left = AnnouncedRuns(announced(state="finished", goes_on=(own, (own[0], 1))))
     setup = make_setup(tmp_path, notify={"receivers": [receiver]})
-    maintenance = Maintenance(
-        EngineContext(
-            setup=replace(setup, announced=left),
-            journal=journal,
-            observer=observer,
-            clock=clock,
-            tracker=BlindKin(),
-            thread_factory=InlineThread,
-        )
-    )
+    maintenance = Maintenance(_context(replace(setup, announced=left), journal, observer, clock))
     running = asyncio.create_task(maintenance.run())
     await clock.settle()
     await clock.advance(RUNS_SECONDS)
@@ -159,13 +142,11 @@ async def test_an_end_that_was_missed_between_two_starts_is_reported(
     setup = make_setup(tmp_path, notify={"receivers": [receiver]})
     runs = AnnouncedRuns(announced(state="finished", ended_at=began + ended))
     finished = FinishedRuns(
-        EngineContext(
-            setup=replace(setup, announced=runs),
-            journal=journal,
-            observer=FakeObserver(runs={"demo": RunState(finished=True, step=50, total_steps=50)}),
-            clock=clock,
-            tracker=BlindKin(),
-            thread_factory=InlineThread,
+        _context(
+            replace(setup, announced=runs),
+            journal,
+            FakeObserver(runs={"demo": RunState(finished=True, step=50, total_steps=50)}),
+            clock,
         )
     )
     known = len(_finished(journal))
@@ -196,16 +177,7 @@ async def test_a_run_with_all_its_steps_has_finished_though_a_process_of_it_live
     receiver = {"name": "ops", "kind": "json", "url": "http://127.0.0.1:1/"}
     setup = make_setup(tmp_path, notify={"receivers": [receiver]})
     observer = FakeObserver(runs={"demo": RunState()})
-    maintenance = Maintenance(
-        EngineContext(
-            setup=replace(setup, announced=left),
-            journal=journal,
-            observer=observer,
-            clock=clock,
-            tracker=BlindKin(),
-            thread_factory=InlineThread,
-        )
-    )
+    maintenance = Maintenance(_context(replace(setup, announced=left), journal, observer, clock))
     running = asyncio.create_task(maintenance.run())
     await clock.settle()
     await clock.advance(RUNS_SECONDS)
@@ -230,14 +202,7 @@ async def test_a_run_that_finishes_with_a_loss_of_nan_calls_for_a_start_from_bef
     )
     setup = with_folder(setup, tmp_path)
     observer = FakeObserver(runs={"demo": RunState()})
-    context = EngineContext(
-        setup=setup,
-        journal=journal,
-        observer=observer,
-        clock=clock,
-        tracker=BlindKin(),
-        thread_factory=InlineThread,
-    )
+    context = _context(setup, journal, observer, clock)
     task = asyncio.create_task(Maintenance(context).run())
     await clock.settle()
     await clock.advance(RUNS_SECONDS)
@@ -283,14 +248,7 @@ async def test_a_finished_run_whose_other_commands_still_run_names_them(
     receiver = {"name": "ops", "kind": "json", "url": "http://127.0.0.1:1/"}
     setup = replace(make_setup(tmp_path, notify={"receivers": [receiver]}), announced=running)
     observer = FakeObserver(runs={"demo": RunState()})
-    context = EngineContext(
-        setup=setup,
-        journal=journal,
-        observer=observer,
-        clock=clock,
-        tracker=BlindKin(),
-        thread_factory=InlineThread,
-    )
+    context = _context(setup, journal, observer, clock)
     task = asyncio.create_task(Maintenance(context).run())
     await clock.settle()
     await clock.advance(RUNS_SECONDS)
@@ -316,14 +274,7 @@ async def test_a_server_that_goes_on_rings_once_and_not_at_each_end_of_its_run(
     receiver = {"name": "ops", "kind": "json", "url": "http://127.0.0.1:1/"}
     setup = make_setup(tmp_path, notify={"receivers": [receiver]})
     observer = FakeObserver(runs={"demo": RunState()})
-    context = EngineContext(
-        setup=setup,
-        journal=journal,
-        observer=observer,
-        clock=clock,
-        tracker=BlindKin(),
-        thread_factory=InlineThread,
-    )
+    context = _context(setup, journal, observer, clock)
     task = asyncio.create_task(Maintenance(context).run())
     await clock.settle()
     ends = (1.0, 1.0, 2.0)  # the server was started again before the third
@@ -374,14 +325,7 @@ async def test_a_finished_run_whose_process_does_not_end_is_reported_once(
     receiver = {"name": "ops", "kind": "json", "url": "http://127.0.0.1:1/"}
     observer = FakeObserver(runs={"demo": run})
     maintenance = Maintenance(
-        EngineContext(
-            setup=make_setup(tmp_path, notify={"receivers": [receiver]}),
-            journal=journal,
-            observer=observer,
-            clock=clock,
-            tracker=BlindKin(),
-            thread_factory=InlineThread,
-        )
+        _context(make_setup(tmp_path, notify={"receivers": [receiver]}), journal, observer, clock)
     )
     running = asyncio.create_task(maintenance.run())
     await clock.settle()
@@ -413,6 +357,19 @@ def test_the_command_that_ends_it_is_named_only_where_it_works(journal: Journal)
     assert texts == [f"{text}; `trainwarden stop demo` ends it", text]
 
 
+def _context(
+    setup: Setup, journal: Journal, observer: FakeObserver, clock: FakeClock
+) -> EngineContext:
+    return EngineContext(
+        setup=setup,
+        journal=journal,
+        observer=observer,
+        clock=clock,
+        tracker=BlindKin(),
+        thread_factory=InlineThread,
+    )
+
+
 def _finished(journal: Journal) -> list[str]:
     return sorted(one.run for one in journal.newest_events(100) if one.kind == "run_finished")
 
@@ -436,14 +393,7 @@ async def test_a_run_that_does_not_end_after_its_last_step_is_named_once_and_rin
     known = {"trainer_processes": 1, "last_step_made": True, "step": 60, "total_steps": 60}
     observer = FakeObserver(runs={"demo": RunState(**{**known, **changes})})
     maintenance = Maintenance(
-        EngineContext(
-            setup=make_setup(tmp_path, notify={"receivers": [receiver]}),
-            journal=journal,
-            observer=observer,
-            clock=clock,
-            tracker=BlindKin(),
-            thread_factory=InlineThread,
-        )
+        _context(make_setup(tmp_path, notify={"receivers": [receiver]}), journal, observer, clock)
     )
     running = asyncio.create_task(maintenance.run())
     await clock.settle()
