@@ -21,6 +21,7 @@ from trainwarden_remediator.model import Decision, Incident, TargetInstance, Ver
 from trainwarden_remediator.observation.snapshot import Observer, Snapshot, take_snapshot
 from trainwarden_remediator.policy.context import PolicyState
 from trainwarden_remediator.policy.decide import decide, snapshot_for
+from trainwarden_remediator.policy.full_disk import seen_without_room
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,8 @@ class ControlLoop:
         self._maintenance = Maintenance(context)
         self._clock_correction = ClockCorrection(context)
         self._finished: Collection[WorkerKey] = ()
+        self._without_room: dict[str, float] = {}
+        """When a watched disk of each run was last seen without room."""
         self._last_cycle_setup: Setup | None = None
         """The configuration of the last complete cycle."""
         self._wake_count = 0
@@ -203,7 +206,7 @@ class ControlLoop:
             # One snapshot serves all decisions of a cycle that do not act.
             seen = await self._take_snapshot()
             holds = await asyncio.to_thread(self._executor.current_holds)
-            state = replace(state, snapshot=seen, holds=holds)
+            state = self._with_disks(replace(state, snapshot=seen, holds=holds))
             decision = decide(incident, state, self._clock.now())
         return decision, state
 
@@ -245,7 +248,12 @@ class ControlLoop:
         reloaded = setup is not self._last_cycle_setup
         state = await read_state(self._journal, setup, self._clock, include_unowned=reloaded)
         self._finished = state.finished.keys()
-        return replace(state, config_problem=problem)
+        return self._with_disks(replace(state, config_problem=problem))
+
+    def _with_disks(self, state: PolicyState) -> PolicyState:
+        """Returns the state with the times at which disks were without room, up to this one."""
+        self._without_room |= seen_without_room(state, self._clock.now())
+        return replace(state, without_room=dict(self._without_room))
 
 
 def _log_decision(incident: Incident, decision: Decision) -> None:

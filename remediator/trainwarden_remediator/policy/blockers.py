@@ -82,7 +82,10 @@ def find_blocker(
     problem = disk_problem(exporter, target.run, path, reserve, now)
     worker = exporter.workers.get(context.affected_worker(target))
     problem = problem or full_at_its_end(
-        *(exporter, target.run, path, now), worker=worker, history=own
+        *(exporter, target.run, path, now),
+        worker=worker,
+        history=own,
+        without_room_at=state.without_room.get(target.run, 0.0),
     )
     if problem:
         return context.wait("disk_unusable", target, problem)

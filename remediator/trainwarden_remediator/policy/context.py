@@ -100,6 +100,8 @@ class PolicyState:
     """The approvals of the next action, by incident."""
     finished: Mapping[WorkerKey, float] = field(default_factory=dict)
     """When workers that an action had started exited with status 0 (Unix seconds)."""
+    without_room: Mapping[str, float] = field(default_factory=dict)
+    """When a watched disk of a run was last seen without room, by run (Unix seconds)."""
     config_problem: str = ""
     """Why exporter.yml cannot be used as it is now, or ""."""
 
