@@ -14,6 +14,7 @@ from trainwarden_remediator.engine.clock_correction import ClockCorrection
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.engine.executor import Executor
 from trainwarden_remediator.engine.maintenance import Maintenance
+from trainwarden_remediator.engine.seen_since_start import SeenSinceStart
 from trainwarden_remediator.engine.state_loader import read_state
 from trainwarden_remediator.evidence.triggers import trigger_for_decision
 from trainwarden_remediator.exceptions import JournalError
@@ -21,7 +22,6 @@ from trainwarden_remediator.model import Decision, Incident, TargetInstance, Ver
 from trainwarden_remediator.observation.snapshot import Observer, Snapshot, take_snapshot
 from trainwarden_remediator.policy.context import PolicyState
 from trainwarden_remediator.policy.decide import decide, snapshot_for
-from trainwarden_remediator.policy.full_disk import seen_without_room
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +66,7 @@ class ControlLoop:
         self._maintenance = Maintenance(context)
         self._clock_correction = ClockCorrection(context)
         self._finished: Collection[WorkerKey] = ()
-        self._without_room: dict[str, float] = {}
-        """When a watched disk of each run was last seen without room."""
+        self._seen = SeenSinceStart(context.clock)
         self._last_cycle_setup: Setup | None = None
         """The configuration of the last complete cycle."""
         self._wake_count = 0
@@ -206,7 +205,7 @@ class ControlLoop:
             # One snapshot serves all decisions of a cycle that do not act.
             seen = await self._take_snapshot()
             holds = await asyncio.to_thread(self._executor.current_holds)
-            state = self._with_disks(replace(state, snapshot=seen, holds=holds))
+            state = self._seen.add_to(replace(state, snapshot=seen, holds=holds))
             decision = decide(incident, state, self._clock.now())
         return decision, state
 
@@ -248,12 +247,7 @@ class ControlLoop:
         reloaded = setup is not self._last_cycle_setup
         state = await read_state(self._journal, setup, self._clock, include_unowned=reloaded)
         self._finished = state.finished.keys()
-        return self._with_disks(replace(state, config_problem=problem))
-
-    def _with_disks(self, state: PolicyState) -> PolicyState:
-        """Returns the state with the times at which disks were without room, up to this one."""
-        self._without_room |= seen_without_room(state, self._clock.now())
-        return replace(state, without_room=dict(self._without_room))
+        return self._seen.add_to(replace(state, config_problem=problem))
 
 
 def _log_decision(incident: Incident, decision: Decision) -> None:

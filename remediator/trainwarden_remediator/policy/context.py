@@ -100,6 +100,10 @@ class PolicyState:
     """The approvals of the next action, by incident."""
     finished: Mapping[WorkerKey, float] = field(default_factory=dict)
     """When workers that an action had started exited with status 0 (Unix seconds)."""
+    watchdog_at: float = 0.0
+    """When the watchdog alert last arrived (Unix seconds)."""
+    started_at: float | None = None
+    """When this program started, while the watchdog alert has arrived since; else None."""
     without_room: Mapping[str, float] = field(default_factory=dict)
     """When a watched disk of a run was last seen without room, by run (Unix seconds)."""
     config_problem: str = ""
