@@ -67,7 +67,7 @@ LAST_STEP_TITLE = "a run has made its last step and does not end"
 UNWATCHED_TITLE = "a command has ended, and its processes go on unwatched"
 """The title of `finished` of a command that has left processes behind."""
 
-LOOP_TITLE = "restarts do not help, operator needed"
+LOOP_TITLE = "restarted again and again, operator needed"
 """The title of `held_by_alert` of a restart loop."""
 
 ABOUT_DISK = "TrainingDisk"

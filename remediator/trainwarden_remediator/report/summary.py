@@ -73,6 +73,8 @@ def _headline(incident: IncidentRecord) -> Headline:
     if incident.is_held and incident.repairs and not healed:
         is_gone = any(one.alert == WORKER_GONE for one in incident.alerts)
         why = "it fails at each start" if is_gone else "restarts do not help"
+        if incident.looped:  # other restarts of it have healed for a while
+            why = "it is restarted again and again"
         sentence = f"**An operator is needed**{tried}: {why}."
         return Headline("person", "**operator needed**", sentence)
     under_way = [one for one in incident.repairs if one.outcome is None and one.result is None]

@@ -56,7 +56,11 @@ def test_a_loop_of_a_leak_names_memory_and_ends_the_run_that_goes_on(tmp_path: P
         in text
     )
     assert "It still runs and grows: `trainwarden stop demo` ends it." in text
-    assert "mend the leak" in text
+    assert "Another restart alone does not help: mend the leak" in text
+    healed = (*(replace(one, healed=True) for one in leaks[:2]), replace(leaks[2], ended_at=None))
+    assert "Each restart helps for a while: mend the leak" in advised(
+        tmp_path, call(*LOOP), *healed
+    )
     ended: dict[str, Any] = {"state": "failed", "ended_at": NOW - 1, "exits": ((7, 1, 256),)}
     assert "still runs" not in advised(tmp_path, call(*LOOP), *leaks, **ended)
     last = restarted(5, "TrainingWorkerMemoryOverLimit", ended_at=None)
@@ -330,7 +334,7 @@ def test_a_command_that_is_too_long_is_left_out_as_a_whole(tmp_path: Path) -> No
 def test_a_hold_is_in_words_for_a_reader_who_was_woken() -> None:
     one = replace(call(*LOOP), advice="Do this.")
     (item,) = build_message([one], instance="b", mode="act").items
-    assert item.title == "restarts do not help, operator needed"
+    assert item.title == "restarted again and again, operator needed"
     assert "hold" not in item.values["What"]
     assert item.values["What to do"] == "Do this."
 

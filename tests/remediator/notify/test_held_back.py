@@ -28,7 +28,7 @@ from trainwarden_remediator.observation.model import RunState, ServerState
 from trainwarden_remediator.policy.failing_starts import LOOP_SECONDS
 
 LOOP: dict[str, Any] = {"alertname": "TrainingWorkerRestartLoop", "fingerprint": LATER}
-NEEDED = "restarts do not help, operator needed"
+NEEDED = "restarted again and again, operator needed"
 UNLIKE = Decision(Verdict.REFUSE, "processes_differ")
 UNLIKE_TITLE = "not healed before an operator changes something"
 

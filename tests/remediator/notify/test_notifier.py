@@ -944,7 +944,7 @@ async def test_what_is_still_true_of_an_incident_outlasts_what_came_after(
     ((_, content),) = post.sent
     (item,) = content["items"]
     assert item["incident"] == "#1"
-    blocked = "restarts do not help"
+    blocked = "restarted again and again"
     if resolved:
         assert (content["title"], content["urgent"], item["before"]) == ("healed", False, blocked)
     else:
@@ -957,7 +957,7 @@ async def test_nobody_reads_healed_while_the_operator_is_needed_for_the_same_wor
     journal: Journal, clock: FakeClock, calling: Calling, pause: float
 ) -> None:
     """Who reads the newest message alone would go back to sleep: it is sent at the end of all."""
-    post, needed = FakePost(), "restarts do not help, operator needed"
+    post, needed = FakePost(), "restarted again and again, operator needed"
     loop: dict[str, Any] = {"alertname": "TrainingWorkerRestartLoop", "fingerprint": LATER}
     async with calling(journal, post, receivers()):
         decide(journal, Decision(Verdict.ACT, "restart"))
