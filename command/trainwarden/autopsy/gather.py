@@ -19,7 +19,7 @@ from trainwarden.autopsy.files import (
     find_files,
     read_sample,
 )
-from trainwarden.autopsy.journals import read_actions
+from trainwarden.autopsy.journals import Action, read_actions
 from trainwarden.autopsy.model import LogReading
 from trainwarden.autopsy.own_files import own_files, own_folder
 from trainwarden.autopsy.reading import LogReader
@@ -97,8 +97,8 @@ class Material:
     """What `trainwarden run` recorded, if it started the run."""
     other_runs: tuple[AnnouncedWorker, ...] = ()
     """One worker of each other run that belongs to the folder; none of their files are read."""
-    actions: tuple[tuple[float, str], ...] = ()
-    """What a remediator did to the run, each with its time."""
+    actions: tuple[Action, ...] = ()
+    """What a remediator did to the run since an operator started it."""
 
 
 def gather(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from trainwarden.autopsy import settings
 from trainwarden.autopsy.announced import AnnouncedWorker
 from trainwarden.autopsy.case import Case
 from trainwarden.autopsy.cause import LIKELY, RESUME, Setting
+from trainwarden.autopsy.journals import Action
 from trainwarden.autopsy.model import Attempt, LogReading
 from trainwarden.autopsy.timeline import how_it_ended, timeline
 from trainwarden.autopsy.verdict import Verdict, Weighed
@@ -88,10 +90,22 @@ def _at_a_glance(verdict: Verdict) -> Iterator[str]:
         rows.append(("A resume begins at", resume_text(case)))
     if len(case.attempts) > 1:
         rows.append(("Attempts", attempts_text(case)))
+    if case.material.actions:
+        rows.append(("The remediator", _actions(case.material.actions)))
     rows += [(f"Worker {one.worker}", _announced(one)) for one in case.material.announced]
     count = sum(error.count for error in case.errors)
     rows.append(("Errors", f"{count}, in {plural(len(case.errors), 'kind')}" if count else "none"))
     yield table(("", ""), [(f"**{name}**", value) for name, value in rows])
+
+
+def _actions(actions: Sequence[Action]) -> str:
+    counts = Counter((one.kind.replace("_", " "), one.worker, one.alert) for one in actions)
+    done = (
+        f"{kind} of {code(worker)}{f' for {alert}' if alert else ''}"
+        f"{f', {count} times' if count > 1 else ''}"
+        for (kind, worker, alert), count in counts.items()
+    )
+    return f"{'; '.join(done)}; the last at {format_time(actions[-1].at)}: {actions[-1].end}"
 
 
 def _last_sign(at: float, log: LogReading) -> str:
