@@ -120,12 +120,12 @@ def _checkpoints(case: Case) -> Iterator[Event]:
     found, resume = case.checkpoint, case.resume
     good = None if resume is None else resume.checkpoint
     if found is not None and good is not None:
-        step = good.step(found.spec.layout.step_offset)
+        number = found.number(good)
         size = format_size(good.size)
         yield Event(
             good.completed_at,
             f"checkpoint {good.name.text} complete"
-            + ("" if step is None else f" (step {step})")
+            + (f" ({number})" if number else "")
             + f", {size}",
         )
 
