@@ -9,8 +9,9 @@ from statistics import median
 
 from trainwarden.autopsy import patterns
 from trainwarden.autopsy.announced import has_finished
-from trainwarden.autopsy.gather import CheckpointFinding, Material, is_copy
 from trainwarden.autopsy.kinds import Kind, merge
+from trainwarden.autopsy.log_formats import is_copy
+from trainwarden.autopsy.material import CheckpointFinding, Material
 from trainwarden.autopsy.model import Attempt, LogReading, Tally, ValueRange
 from trainwarden.autopsy.repeats import SameStep, StartLoop, loop_of, same_step_of
 from trainwarden.autopsy.resume_point import ResumePoint, find_resume_point
@@ -249,7 +250,7 @@ class Case:
         if any(one.checkpoints is not None for one in self.material.announced):
             return ()
         steps = {
-            folder: newest.step(one.spec.layout.step_offset)
+            folder: one.step(newest)
             for one in self.material.checkpoints
             for folder, result in one.snapshot.results.items()
             if (newest := result.newest) is not None

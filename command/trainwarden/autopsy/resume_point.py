@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainwarden.autopsy.gather import CheckpointFinding
+from trainwarden.autopsy.material import CheckpointFinding
 from trainwarden_exporter.checkpoints.proofs import CheckpointProof, ProofState
 from trainwarden_exporter.step_dirs.completeness import StepDir
 
@@ -22,6 +22,8 @@ class ResumePoint:
     """What reading the checkpoint has shown."""
     damaged: tuple[CheckpointProof, ...] = ()
     """Newer ones that are damaged, the newest first."""
+    unclear: bool = False
+    """Whether a checkpoint whose name holds no step may be from before the loss was NaN."""
 
 
 def find_resume_point(found: CheckpointFinding, finite_until: int | None) -> ResumePoint:
@@ -33,25 +35,28 @@ def find_resume_point(found: CheckpointFinding, finite_until: int | None) -> Res
     def is_good(step: int | None) -> bool:
         return finite_until is None or (step is not None and step <= finite_until)
 
-    offset, recovery = found.spec.layout.step_offset, found.snapshot.recovery
+    recovery = found.snapshot.recovery
     proofs = {(one.step_dir.name, one.step_dir.changed_at): one for one in found.proofs.checkpoints}
     damaged: list[CheckpointProof] = []
     good: StepDir | None = None
     state: ProofState = "unproved"
     newest = found.snapshot.result.newest
-    left_out = newest is not None and not is_good(newest.step(offset))
+    left_out = newest is not None and not is_good(found.step(newest))
     for one in found.snapshot.result.complete:
         proof = proofs.get((one.name, one.changed_at))
-        if not is_good(one.step(offset)):
+        if not is_good(found.step(one)):
             continue
         if proof is not None and proof.state == "damaged":
             damaged.append(proof)
             continue
         good, state = one, "unproved" if proof is None else proof.state
         break
-    step = None if good is None else good.step(offset)
+    step = None if good is None else found.step(good)
     if recovery is not None and recovery.is_complete:
         left_out = left_out or not is_good(recovery.step)
         sound = recovery.step not in [one.step for one in damaged]
         step = recovery.step if sound and is_good(recovery.step) else step
-    return ResumePoint(good, step, finite_until if left_out else None, state, tuple(damaged))
+    unclear = finite_until is not None and step is None
+    unclear = unclear and any(found.step(one) is None for one in found.snapshot.result.complete)
+    until = finite_until if left_out else None
+    return ResumePoint(good, step, until, state, tuple(damaged), unclear)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from trainwarden.autopsy import announced_findings as recorded
 from trainwarden.autopsy import findings as seen
 from trainwarden.autopsy import machine_findings as machine
+from trainwarden.autopsy import restart_findings as restarts
 from trainwarden.autopsy.cause import RESUME, Cause
 from trainwarden.autopsy.signs import FINISHED, Sign, absent, any_time, first_of, lines
 from trainwarden_exporter.frameworks.base import bullet_points
@@ -12,7 +14,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
     Cause(
         "not_started",
         "The command could not be started",
-        (Sign(20, seen.not_started, key=True),),  # what a log shows beside it is of another run
+        (Sign(20, recorded.not_started, key=True),),  # what a log shows beside it is of another run
         bullet_points("""
             - Correct the command, or activate the environment that has it, and start it
               again.
@@ -67,6 +69,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
                 points=4,
                 what="The engine or its client reports it",
             ),
+            Sign(6, restarts.restarted_for(*restarts.SERVER), key=True),
             Sign(2, seen.no_step_after_errors),
             Sign(2, seen.server_log_ended),
             first_of("connection_refused", "engine_died", "connection_lost"),
@@ -213,8 +216,8 @@ RUN_CAUSES: tuple[Cause, ...] = (
         "It was stopped by hand",
         (
             lines("interrupted", points=5, what="Ctrl-C or SIGINT"),
-            Sign(5, seen.announced_stop, key=True),
-            Sign(0, seen.silent_before_stop),
+            Sign(5, recorded.announced_stop, key=True),
+            Sign(0, recorded.silent_before_stop),
             Sign(-4, seen.stood_still),
             Sign(-2, seen.refused_before),
             FINISHED,
@@ -226,7 +229,11 @@ RUN_CAUSES: tuple[Cause, ...] = (
     Cause(
         "restarted",
         "The remediator restarted it again and again",
-        (Sign(6, seen.restarts, key=True), Sign(-3, seen.failure_explains), FINISHED),
+        (
+            Sign(6, restarts.restarts_without_reason, key=True),
+            Sign(-3, restarts.failure_explains),
+            FINISHED,
+        ),
         bullet_points("""
             - `trainwarden journal` has the reason of each restart, such as a memory limit
               or a hang: mend it, as a restart only postpones it.
@@ -244,7 +251,9 @@ RUN_CAUSES: tuple[Cause, ...] = (
                 what="A process ended by a signal or a bad status",
             ),
             first_of("process_killed", "child_ended", points=1),
-            Sign(4, seen.announced_failure, key=True),
+            Sign(4, recorded.announced_failure, key=True),
+            Sign(6, restarts.restarted_for(*restarts.END), key=True),
+            Sign(-6, restarts.error_before_restarts),
             lines("wrong_usage", points=-6, what="Its arguments were wrong", key=False),
             absent("oom_kill", points=0, what="No out-of-memory kill is in any log"),
             FINISHED,
@@ -298,7 +307,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
             lines("exception", points=1, what="A traceback", key=True),
             Sign(-3, seen.error_explains),
             Sign(-2, seen.refused_before),
-            Sign(-4, seen.lived_on),
+            Sign(-4, recorded.lived_on),
             FINISHED,
         ),
         bullet_points("""
@@ -312,7 +321,8 @@ RUN_CAUSES: tuple[Cause, ...] = (
         "It stopped making progress, without an error",
         (
             Sign(5, seen.silence, key=True),
-            Sign(4, seen.long_silent_before_stop, key=True),
+            Sign(6, restarts.restarted_for(*restarts.HANG), key=True),
+            Sign(4, recorded.long_silent_before_stop, key=True),
             Sign(-4, seen.waiting),
             FINISHED,
         ),

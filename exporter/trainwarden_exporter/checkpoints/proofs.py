@@ -16,6 +16,7 @@ from trainwarden_exporter.frameworks.completeness_rules import (
     rules_in,
 )
 from trainwarden_exporter.step_dirs.completeness import StepDir
+from trainwarden_exporter.step_dirs.names import counts_epochs
 from trainwarden_exporter.step_dirs.result import ScanResult
 
 ABANDONED_SECONDS = 600.0
@@ -54,11 +55,11 @@ class ProofSnapshot:
 
     @property
     def resume_points(self) -> list[tuple[int, float]]:
-        """Step and time (Unix seconds) of the proved checkpoints."""
+        """Step and time (Unix seconds) of the proved checkpoints whose step is known."""
         return [
             (one.step, one.step_dir.completed_at)
             for one in self.checkpoints
-            if one.state == "proved" and one.step is not None
+            if one.state == "proved" and one.step is not None and not counts_epochs(one.path)
         ]
 
     def count(self, state: ProofState) -> int:

@@ -59,7 +59,7 @@ def _headline(incident: IncidentRecord) -> Headline:
     healed = [
         action
         for action in incident.repairs
-        if action.outcome == "healed" and not _started_by(incident, action)
+        if action.outcome == "healed" and not started_by(incident, action)
     ]
     last = _last_reason(incident)
     if _ended_since(incident):
@@ -139,7 +139,7 @@ def _ended_headline(incident: IncidentRecord, reasons: list[str]) -> Headline:
     if incident.repairs and all(action.result == "interrupted" for action in incident.repairs):
         sentence = "The alert has ended. The action was **interrupted**."
         return Headline("over", "ended, action interrupted", sentence)
-    if incident.repairs and (who := _started_by(incident, incident.repairs[-1])):
+    if incident.repairs and (who := started_by(incident, incident.repairs[-1])):
         sentence = f"The alert has ended: **{who}** had started a new process."
         return Headline("over", f"started by {who}", sentence)
     if _was_stopped(incident):
@@ -162,7 +162,7 @@ def _ended_headline(incident: IncidentRecord, reasons: list[str]) -> Headline:
     return Headline("nothing", "ended without the remediator", sentence)
 
 
-def _started_by(incident: IncidentRecord, action: ActionRecord) -> str:
+def started_by(incident: IncidentRecord, action: ActionRecord) -> str:
     """Returns who started the process that an action was about to start, or had started; or ""."""
     for event in incident.events_of(action):
         if event.kind == "outcome" and event.facts.get("taken_over") == "started_by_operator":

@@ -11,8 +11,9 @@ import pytest
 from autopsying import examine
 from night_folders import at, write
 from trainwarden.autopsy import files, reading
+from trainwarden.autopsy.glance import resume_text
 from trainwarden.autopsy.line_times import LineTimes
-from trainwarden.autopsy.report import render, resume_text
+from trainwarden.autopsy.report import render
 from trainwarden_exporter.logs.line_blocks import LineBlock
 
 
