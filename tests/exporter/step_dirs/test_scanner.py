@@ -449,7 +449,7 @@ def test_a_tracker_completes_what_did_not_change_itself(filesystem: MemoryDisk) 
 
 
 def test_a_tracker_that_goes_back_completes_nothing_above_it(filesystem: MemoryDisk) -> None:
-    """Where it had named a later step, half of one could not be told from a whole one."""
+    """Where it had named a later step, half of one looked whole."""
     looks = eye(filesystem, TrackerRule("latest.txt"))
     for step in (2, 3, 4):
         filesystem.write(f"run/step_{step}/weights", 50 if step == 3 else 100)
