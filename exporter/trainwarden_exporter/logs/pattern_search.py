@@ -12,7 +12,10 @@ from trainwarden_exporter.logs.line_parser import number_of_key, parse_number
 from trainwarden_exporter.logs.re2_patterns import RegexSet, group_names
 
 PROGRESS_GROUPS = frozenset(
-    {"step", "total", "seconds", "trainer_version", "rollout_version", "writer", "key", "after"}
+    {
+        *("step", "total", "seconds", "epochs", "trainer_version", "rollout_version"),
+        *("writer", "key", "after"),
+    }
 )
 """Groups that do not become gauges of the log: the progress has its own, or they are no number."""
 

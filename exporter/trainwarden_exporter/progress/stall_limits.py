@@ -38,10 +38,11 @@ class StallLimits:
 def has_all_steps(state: RunProgress) -> bool:
     """Whether the run has made its last step, or goes on from a checkpoint of it.
 
-    What follows shows no sign: a last save, an evaluation, a merge, an upload.
+    What follows shows no sign: a last save, an evaluation, a merge, an upload. A total that the run
+    does not announce is that of an epoch while others follow.
     """
     total, step = state.total_steps, state.step
-    if total is None:
+    if total is None or (state.total is None and state.epochs.more_follow):
         return False
     return state.attempt.checkpoint_step == total if step is None else step >= total
 
