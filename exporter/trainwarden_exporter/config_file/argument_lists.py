@@ -21,7 +21,10 @@ _OPERATOR = re.compile(r"&&|\|\|?|\|&|&|<|\d?>>?(&\d)?|&>>?")
 _IN_TEXT = re.compile(rf"{_OPERATOR.pattern}|(\d|&)?>>?[^>&]+|\S*;")
 _EXPANSION = re.compile(r"\$[A-Za-z_(]|`")
 _BUILTINS = frozenset(
-    "cd pushd source . export unset set ulimit umask eval exec for while if ( {".split()
+    (
+        *("cd", "pushd", "source", ".", "export", "unset", "set", "ulimit", "umask"),
+        *("eval", "exec", "for", "while", "if", "(", "{"),
+    )
 )
 """What stands first, and only a shell can execute."""
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from trainwarden_exporter.config_file.loader import LocatedError
 from trainwarden_exporter.config_file.types import LocalPath, Name, Seconds
