@@ -41,8 +41,9 @@ from trainwarden_exporter.processes.stacks.text import render as render_stacks
 from trainwarden_exporter.progress.limit_reasons import explain_phase_limits
 from trainwarden_exporter.runtime import logging_setup
 from trainwarden_exporter.runtime.closed_output import is_unread, quiet_on_closed_output
+from trainwarden_exporter.runtime.command_parser import CommandParser
 from trainwarden_exporter.runtime.formatting import plural
-from trainwarden_exporter.webserver.flags import CommandParser, add_serving_flags, argument_type
+from trainwarden_exporter.webserver.flags import add_serving_flags, argument_type
 from trainwarden_exporter.webserver.server import WebServer
 from trainwarden_exporter.webserver.service import serve
 

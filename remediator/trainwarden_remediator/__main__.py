@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 
 import aiohttp
@@ -20,6 +19,7 @@ from trainwarden_exporter.gpu.holders import describe_holder
 from trainwarden_exporter.runtime import logging_setup
 from trainwarden_exporter.runtime.closed_output import is_unread, quiet_on_closed_output
 from trainwarden_exporter.runtime.formatting import format_duration, format_time, plural
+from trainwarden_exporter.runtime.similar_names import similar
 from trainwarden_exporter.webserver.runbooks import read_runbook, runbook_names
 from trainwarden_exporter.webserver.server import WebServer, parse_listen_address
 from trainwarden_exporter.webserver.service import serve
@@ -325,8 +325,8 @@ def _approve(given: argparse.Namespace) -> int:
 
 def _runbook(given: argparse.Namespace) -> int:
     if (text := read_runbook(given.alert)) is None:
-        similar = get_close_matches(given.alert, sorted(runbook_names()), n=1)
-        hint = f"; did you mean {similar[0]}?" if similar else ""
+        meant = similar(given.alert, runbook_names())
+        hint = f"; did you mean {meant}?" if meant else ""
         raise ValueError(f"no runbook {given.alert}{hint}")
     print(text, end="")
     return 0

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from trainwarden_exporter import __version__
 from trainwarden_exporter.config_file.types import parse_typed_duration
-from trainwarden_exporter.webserver.flags import CommandParser, add_serving_flags, argument_type
+from trainwarden_exporter.runtime.command_parser import CommandParser
+from trainwarden_exporter.webserver.flags import add_serving_flags, argument_type
 
 PROGRAM = "trainwarden-remediator"
 LISTEN_ADDRESS = "127.0.0.1:10978"

@@ -179,7 +179,7 @@ class WorkersCollector(Collector):
             and (
                 one.announcement.starts > 1
                 or one.announcement.own_restarts
-                or (not trees[key].roots and one.announcement.failure)
+                or not (trees[key].roots and one.announcement.failure)
             )
         )
         self._finished.save(frozenset(key for key, one in seen.items() if one.finished))

@@ -319,7 +319,8 @@ def _doing(runs: Sequence[RunView]) -> Iterator[str]:
 def _briefly(run: RunView) -> str:
     if run.stepless:
         return f"{run.name} {_verb(run)}"
-    return describe_run(run if run.quiet or run.ends else replace(run, step_age=None))
+    shown = replace(run, outlived="")
+    return describe_run(shown if run.quiet or run.ends else replace(shown, step_age=None))
 
 
 def describe_run(run: RunView) -> str:
@@ -347,7 +348,8 @@ def describe_run(run: RunView) -> str:
     elif run.moves and not (run.finished or run.down):
         # Evaluations, mostly, but the log may not say so.
         parts = [f"{run.name} is at {step or 'its first step'}; a bar counts on: {run.counted}"]
-    return ", ".join((*parts, *_describe_saves(run)))
+    text = ", ".join((*parts, *_describe_saves(run)))
+    return f"{text}; {run.outlived}" if run.outlived else text
 
 
 def _describe_saves(run: RunView) -> Iterator[str]:

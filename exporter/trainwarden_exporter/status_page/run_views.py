@@ -51,7 +51,6 @@ BRAKE_RECENT_SECONDS = 300.0
 FEW_CHECKPOINTS = 3.0
 """Number of checkpoints below which the free space for them counts as little."""
 
-
 SETTLING = "settling"
 """What a checkpoint is that was just written, while nothing can show that its save is over."""
 
@@ -106,9 +105,8 @@ class CheckpointView:
     @property
     def overdue(self) -> bool:
         limit = self.overdue_after
-        if self.age is None or limit is None or self.finished or self.trainer_gone:
-            return False
-        if self.saving or self.settling:
+        none_due = self.finished or self.trainer_gone or self.saving or self.settling
+        if self.age is None or limit is None or none_due:
             return False
         return min(self.age, self.age if self.trainer_age is None else self.trainer_age) > limit
 
@@ -264,6 +262,8 @@ class RunView:
     ends: bool = False
     """Whether it has made its last step, and its stacks do not show that it hangs."""
     finished: bool = False
+    outlived: str = ""
+    """Which other commands of it run, since when, and what ends them, as a clause."""
     failure: str = ""
     """How its announced trainer failed, which then does not run."""
     trainer_processes: float | None = None

@@ -39,6 +39,7 @@ def run_section(run: RunView, workers: str, *, now: float) -> str:
         _glance(run),
         f'<p class="bad">{escape(run.attempts)}.</p>' if run.attempts else "",
         f'<p class="warn">{escape(describe_run(run))}.</p>' if run.stepless else "",
+        f"<p>{escape(run.outlived)}.</p>" if run.outlived else "",
         _facts(run),
         day_section(run.day, now),
         workers,

@@ -600,6 +600,38 @@ def test_many_runs_that_have_finished_are_counted(finished: int, running: int, d
     assert summarize((), runs, None).sentence.startswith(f"No problem is seen: {doing}. Alerts")
 
 
+def test_a_command_that_outlives_its_run_is_shown_with_what_ends_it() -> None:
+    def seen(finished: float, *commands: Announcement) -> RunView:
+        started: dict[tuple[str, ...], float] = {
+            (one.run, one.worker, one.role): NOW - 60 * one.pid for one in commands
+        }
+        series: Series = {
+            "training_finished": {RUN: finished},
+            "training_step": {RUN: 8},
+            "worker_processes": dict.fromkeys(started, 1),
+            "worker_start_timestamp_seconds": started,
+        }
+        return build_run_views([outcome(series, *commands)], now=NOW)[0]
+
+    server = Announcement(run="grpo", worker="vllm", role="inference", pid=90)
+    env = Announcement(run="grpo", worker="env", pid=2)
+    other = Announcement(run="other", worker="vllm", pid=3)
+    trainer = Announcement(run="grpo", worker="trainer", pid=7, state="finished")
+    finished = "grpo has finished, step 8"
+    left = "vllm (inference, for 1 h 30 min) still runs: `trainwarden stop grpo` ends it"
+    run = seen(1, trainer, server, other)
+    assert describe_run(run) == f"{finished}; {left}"
+    assert f" {left}." in words(run)
+    assert summarize([], [run], None).sentence.startswith(f"No problem is seen: {finished}. ")
+    assert describe_run(seen(1, server, env)).endswith(
+        "; vllm (inference, for 1 h 30 min) and env (worker, for 2 min) still run:"
+        " `trainwarden stop grpo` ends them"
+    )
+    stopped = server.model_copy(update={"state": "stopped"})
+    assert describe_run(seen(1, trainer, stopped)) == finished
+    assert "vllm" not in describe_run(seen(0, server))
+
+
 def test_a_run_whose_trainers_have_finished_has_finished_before_its_progress_shows_it() -> None:
     def seen(finished: float) -> str:
         series: Series = {
