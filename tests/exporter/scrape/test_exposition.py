@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
+    HistogramMetricFamily,
+    Timestamp,
 )
 from prometheus_client.core import Metric as AnyFamily
 from prometheus_client.exposition import choose_encoder
@@ -134,6 +138,32 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(
     ['"', "\\n", "\n", "%s"]
 )
 NUMBERS = st.floats() | st.integers(-(2**63), 2**63) | st.booleans()
+FAMILIES: list[Callable[[], GaugeMetricFamily | CounterMetricFamily]] = [
+    lambda: GaugeMetricFamily("pears", 'Pears\n"seen" \\ %s.', labels=["zone", "colour"]),
+    lambda: CounterMetricFamily("plums_total", "Plums.", labels=["zone", "colour"]),
+    lambda: GaugeMetricFamily("figs:sum", "Figs.", labels=["zone", "colour"]),
+    lambda: GaugeMetricFamily("näme.created", "Of an odd name.", labels=["zone", "cölour"]),
+    lambda: GaugeMetricFamily("pears_created", "When.", labels=["zone", "colour"]),
+    lambda: GaugeMetricFamily("nuts_bytes", "In a unit.", labels=["a", "b"], unit="bytes"),
+]
+
+
+@pytest.mark.parametrize("accept", FORMATS)
+@pytest.mark.parametrize("make", FAMILIES)
+@settings(max_examples=25)  # of each format and family
+@given(samples=st.lists(st.tuples(TEXTS, TEXTS, NUMBERS), max_size=4))
+def test_a_page_is_to_the_byte_what_the_library_writes(
+    make: Callable[[], GaugeMetricFamily | CounterMetricFamily],
+    accept: str,
+    samples: list[tuple[str, str, float]],
+) -> None:
+    family = make()
+    for zone, colour, value in samples:
+        family.add_metric([zone, colour], value)
+    families: list[AnyFamily] = [PEARS, family, PEARS]
+    assert render(families, accept=accept).body == as_the_library_does(families, accept)
+
+
 OURS = [
     Metric("pears", "gauge", 'Pears\n"seen" \\ %s.', ("zone", "colour")),
     Metric("plums_total", "counter", "Plums.", ("colour", "zone")),
@@ -145,7 +175,7 @@ OURS = [
 @pytest.mark.parametrize("accept", FORMATS)
 @settings(max_examples=50)
 @given(samples=st.lists(st.tuples(TEXTS, TEXTS, NUMBERS), max_size=4))
-def test_a_page_of_our_families_is_to_the_byte_that_of_the_library(
+def test_so_it_is_of_families_of_ours_which_share_what_their_labels_look_like(
     accept: str, samples: list[tuple[str, str, float]]
 ) -> None:
     ours = [Metric("bare", "gauge", "Without labels.").family()]
@@ -162,3 +192,33 @@ def test_a_page_of_our_families_is_to_the_byte_that_of_the_library(
             mine.add_metric(labels, value)
             its.add_metric(labels, value)
     assert render(ours, accept=accept).body == as_the_library_does([*theirs], accept)
+    assert as_the_library_does([*ours], accept) == as_the_library_does([*theirs], accept)
+
+
+@pytest.mark.parametrize(
+    "number", [0, -0.0, 99_999.5, 999_999, 10**6, 1e6, 1234567.8, -1e7, 1e-5, True]
+)
+def test_a_number_is_written_as_the_library_writes_it(number: float) -> None:
+    ours = Metric("bare", "gauge", "Without labels.").family()
+    ours.add_metric([], number)
+    theirs = GaugeMetricFamily("bare", "Without labels.", value=number)
+    assert render([ours]).body == render([theirs]).body
+
+
+@pytest.mark.parametrize("accept", FORMATS)
+def test_what_is_more_than_plain_numbers_is_the_librarys_to_write(accept: str) -> None:
+    bare = GaugeMetricFamily("bare", "Without labels.", value=1e16)
+    late = GaugeMetricFamily("late", "With a time.", labels=["a"])
+    late.add_metric(["x"], 1, timestamp=Timestamp(5, 0))
+    mixed = GaugeMetricFamily("mixed", "With labels of all sorts.", labels=["a", "b"])
+    mixed.add_metric(["x", "y"], 1)
+    mixed.add_metric(["x"], 2)
+    born = CounterMetricFamily("born", "With its birth.", labels=["a"])
+    born.add_metric(["x"], 1, created=3)
+    long = HistogramMetricFamily("long", "In buckets.", labels=["a"])
+    long.add_metric(["x"], [("1.0", 2), ("+Inf", 3)], 4)
+    registry = CollectorRegistry()
+    Counter("clicks", "Counted.", registry=registry).inc(exemplar={"trace": "1"})
+    Histogram("waits", "Waited.", registry=registry).observe(2)
+    families = [bare, late, mixed, born, long, *registry.collect()]
+    assert render(families, accept=accept).body == as_the_library_does(families, accept)
