@@ -19,7 +19,7 @@ from trainwarden_exporter.processes.stacks.endings import ScriptEnd, script_end
 from trainwarden_exporter.processes.stacks.members import find_members
 from trainwarden_exporter.processes.stacks.model import Activity, Diagnosis, Movement, Stacks
 from trainwarden_exporter.processes.stacks.py_spy import read_stacks
-from trainwarden_exporter.processes.stacks.sampler import LOOK_SECONDS, ReadStacks, RunSampler
+from trainwarden_exporter.processes.stacks.sampler import LOOK_SECONDS, RunSampler
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller, BackgroundPollers
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.scrape.collector import Collector, Family, MetricTable, Sample
@@ -123,7 +123,7 @@ class StackReport:
 class _WatchedRun:
     """What is known of the processes of one run; it survives a reload while its workers do."""
 
-    def __init__(self, run: RunWorkers, read: ReadStacks, since: float) -> None:
+    def __init__(self, run: RunWorkers, since: float) -> None:
         self.run = run
         self._since = since
         """When it was first watched (Unix seconds)."""
@@ -134,7 +134,6 @@ class _WatchedRun:
         self.samples: Counter[str] = Counter()
         """Attempts to read a stack, by result."""
         self.sampler = RunSampler(read_stacks=self._count)
-        self._read = read
 
     def is_undecided(self, silence: float, now: float) -> bool:
         """Whether the looks at a silence are too few to say that nothing moves.
@@ -145,7 +144,7 @@ class _WatchedRun:
         return silence < self._since - STALE_SECONDS and now - self._since < MOVED_SECONDS
 
     def _count(self, pid: int, threads: int) -> Stacks:
-        stacks = self._read(pid, threads)
+        stacks = read_stacks(pid, threads)
         result = "read" if stacks.threads else "failed" if stacks.is_python else "not_python"
         self.samples[result] += 1
         return stacks
@@ -163,15 +162,12 @@ class StacksCollector(Collector):
         *,
         trees: TreeSource,
         silence: SilenceSource,
-        read_stacks: ReadStacks = read_stacks,
         interval: float = LOOK_SECONDS,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`trees` returns the processes of all workers at the last collection."""
         since = now()
-        self._watched = {
-            run.name: _WatchedRun(run, read_stacks, since) for run in runs if run.workers
-        }
+        self._watched = {run.name: _WatchedRun(run, since) for run in runs if run.workers}
         self._trees = trees
         self._silence = silence
         self._interval = interval

@@ -105,15 +105,15 @@ def unique_by(items: Sequence[T], field: str, noun: str, *location: int | str) -
     return items
 
 
-def load(path: Path, model: type[M], *, environment: Mapping[str, str] | None = None) -> M:
+def load(path: Path, model: type[M]) -> M:
     """Reads the file at `path` into a `model`.
 
-    `${NAME}` in a value is replaced by the variable of `environment` (by default that of the
-    process); `$$` is a dollar sign. An empty file is an empty mapping.
+    `${NAME}` in a value is replaced by the environment variable; `$$` is a dollar sign. An empty
+    file is an empty mapping.
 
     Raises ConfigError with all problems, each with its line.
     """
-    return parse(read_text(path), path, model, environment=environment)
+    return parse(read_text(path), path, model)
 
 
 def read_text(path: Path) -> str:

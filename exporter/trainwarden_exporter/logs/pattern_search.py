@@ -64,7 +64,7 @@ class PatternSearch:
             for pattern in patterns
         )
 
-    def search(self, text: bytes | bytearray, start: int, end: int) -> Iterator[MatchedLine]:
+    def search(self, text: bytes, start: int, end: int) -> Iterator[MatchedLine]:
         """Yields the matching lines in the whole lines `text[start:end]`, in order."""
         regexes = self._regexes
         if regexes is None:

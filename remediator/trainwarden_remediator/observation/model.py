@@ -274,6 +274,15 @@ class ExporterState:
     def finished_runs(self) -> frozenset[str]:
         return frozenset(name for name, run in self.runs.items() if run.finished)
 
+    @property
+    def last_steps(self) -> Mapping[str, float]:
+        """When each run that goes on has made its last step (Unix seconds)."""
+        return {
+            name: run.last_step_at
+            for name, run in self.runs.items()
+            if run.last_step_at is not None and not run.finished
+        }
+
     def saves_unknown_of(self, run: str) -> str:
         """Returns why it is unknown whether a checkpoint of `run` is being written, or ""."""
         return self.saves_unknown or self.runs.get(run, RunState()).saves_unknown

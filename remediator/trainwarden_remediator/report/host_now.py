@@ -18,7 +18,6 @@ from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.alert_handling import AlertView, build_alert_views
 from trainwarden_remediator.policy.halts import halted_runs
 from trainwarden_remediator.policy.hold_text import held, holder, in_force
-from trainwarden_remediator.policy.passed_waits import last_steps
 from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.model import IncidentRecord
@@ -54,7 +53,7 @@ def host_now(current: CurrentState, incidents: Sequence[IncidentRecord], now: fl
         announced=current.announced.workers,
         halted={} if isinstance(exporter, str) else halted_runs(exporter),
         finished=() if isinstance(exporter, str) else exporter.finished_runs,
-        last_steps={} if isinstance(exporter, str) else last_steps(exporter),
+        last_steps={} if isinstance(exporter, str) else exporter.last_steps,
     )
     opened = [alert.incident for one in incidents for alert in one.alerts if alert.closed is None]
     count = len({one.outage for one in opened})

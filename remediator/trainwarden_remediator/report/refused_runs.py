@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import YOU
 from trainwarden_remediator.model import WITHOUT_CHECKPOINT
-from trainwarden_remediator.policy.alert_handling import handling_of
+from trainwarden_remediator.policy.incident_handling import handling_of
 from trainwarden_remediator.policy.manual_restart import announced_key, manual_restart
 from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.report.current_state import CurrentState

@@ -19,7 +19,6 @@ from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.alert_handling import build_alert_views
-from trainwarden_remediator.policy.passed_waits import last_steps
 from trainwarden_remediator.policy.situation import Situation, situation_of
 
 RECEIVER = {"name": "phone", "kind": "ntfy", "url": "https://ntfy.sh/a"}
@@ -385,4 +384,4 @@ def test_the_last_step_of_a_run_that_has_finished_ends_no_wait() -> None:
         "done": RunState(last_step_at=8.0, finished=True),
         "new": RunState(),
     }
-    assert last_steps(ExporterState({}, 0, 0, runs=runs)) == {"demo": 7.0}
+    assert ExporterState({}, 0, 0, runs=runs).last_steps == {"demo": 7.0}
