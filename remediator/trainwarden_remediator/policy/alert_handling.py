@@ -34,7 +34,7 @@ from trainwarden_remediator.model import (
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
 from trainwarden_remediator.policy.alert_end import OUTLASTS_RUN, alert_end
 from trainwarden_remediator.policy.halts import is_halted
-from trainwarden_remediator.policy.hold_text import held, holder, in_force
+from trainwarden_remediator.policy.hold_text import held, hold_on, holder
 from trainwarden_remediator.policy.line_alerts import line_handling
 from trainwarden_remediator.policy.passed_waits import passed_wait
 from trainwarden_remediator.policy.situation import Situation
@@ -329,8 +329,7 @@ def _before_decisions(
         ),
         "",
     )
-    holds = in_force(situation.holds) if may_hold else ()
-    if hold := next((one for one in holds if one.covers(key)), None):
+    if may_hold and (hold := hold_on(key, situation.holds)):
         return holder(hold, situation.now), held(hold, doing)
     return (REMEDIATOR, doing) if doing else None
 
