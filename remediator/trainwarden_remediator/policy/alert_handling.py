@@ -207,7 +207,7 @@ def _rank(view: AlertView) -> tuple[tuple[int, int], bool, float]:
 def _view(
     alert: Alert, incident: Incident | None, situation: Situation, *, complete: bool
 ) -> AlertView:
-    key, now = WorkerKey(alert.run, alert.worker), situation.now
+    key = WorkerKey(alert.run, alert.worker)
     quiet = _SEVERITY_TONES.get(alert.labels.get("severity", "")) is None
     if incident is not None:
         who, handling = handling_of(incident, situation)
@@ -215,6 +215,8 @@ def _view(
         return AlertView(alert, who, handling, reason, incident.id)
     if end := alert_end(alert.name, key, alert.starts_at, situation):
         return AlertView(alert, NOBODY, end.text)
+    if not alert.remediation and (passed := passed_wait(alert, situation)):
+        return AlertView(alert, *passed)
     if not alert.remediation and quiet:
         return AlertView(alert, NOBODY, "for information")
     acts = bool(alert.remediation) or alert.name.startswith(_HEEDS_HOLDS)
@@ -222,15 +224,21 @@ def _view(
         return AlertView(alert, *found)
     if not alert.remediation:
         return AlertView(alert, *_without_playbook(alert, situation))
+    return AlertView(alert, *_before_its_incident(alert, situation, complete=complete))
+
+
+def _before_its_incident(alert: Alert, situation: Situation, *, complete: bool) -> tuple[str, str]:
+    """Returns who acts on an alert with a playbook, which the remediator has not received yet."""
+    key = WorkerKey(alert.run, alert.worker)
     if gone := next(_given_up(key, [*situation.given_up, *situation.given_up_before]), ""):
-        return AlertView(alert, YOU, f"the remediator gave up on {gone}")
+        return YOU, f"the remediator gave up on {gone}"
     if situation.mode == "observe":
-        return AlertView(alert, YOU, "the remediator only observes")
+        return YOU, "the remediator only observes"
     if not complete:
-        return AlertView(alert, REMEDIATOR, "has it in its queue")
-    if now - alert.starts_at < DELIVERY_SECONDS:
-        return AlertView(alert, REMEDIATOR, "is about to receive it")
-    return AlertView(alert, YOU, "the remediator has not received it")
+        return REMEDIATOR, "has it in its queue"
+    if situation.now - alert.starts_at < DELIVERY_SECONDS:
+        return REMEDIATOR, "is about to receive it"
+    return YOU, "the remediator has not received it"
 
 
 def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
@@ -243,7 +251,7 @@ def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
         return NOBODY, "what the remediator gave up is over: the alert ends within two minutes"
     if alert.name == STALL or is_halted(alert, situation.halted):
         return situation.stall_handling(alert.run)
-    return passed_wait(alert, situation) or (YOU, "the remediator takes no action on it")
+    return YOU, "the remediator takes no action on it"
 
 
 def handling_of(

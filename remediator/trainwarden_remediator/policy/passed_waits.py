@@ -1,10 +1,10 @@
-"""Whether the wait or the error that an alert reports has passed, as its run makes steps. Pure."""
+"""Whether the wait that an alert reports has passed, as its run makes steps. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainwarden_exporter.runtime.responsibility import NOBODY
+from trainwarden_exporter.runtime.responsibility import NOBODY, STALL
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.policy.situation import Situation
@@ -27,15 +27,17 @@ def last_steps(exporter: ExporterState) -> Mapping[str, float]:
 
 
 def passed_wait(alert: Alert, situation: Situation) -> tuple[str, str] | None:
-    """Returns that nobody acts on a wait for rollouts that ends, and why; None for any other alert.
+    """Returns that nobody acts on a stall or a wait for rollouts that ends, and why, else None.
 
-    A step ends it, and so does the first batch after a worker of the run was healed.
+    A step ends it, and a wait for rollouts also the first batch after a worker of the run was
+    healed.
     """
-    if alert.name != WAITING:
-        return None
-    if situation.last_steps.get(alert.run, 0.0) > alert.starts_at - SCRAPE_SECONDS:
+    stalls = alert.name == STALL and alert.run not in situation.halted
+    waits = alert.name == WAITING
+    began = alert.starts_at - (SCRAPE_SECONDS if waits else 0.0)
+    if (stalls or waits) and situation.last_steps.get(alert.run, 0.0) > began:
         return NOBODY, "its run has made a step since: the alert ends within half a minute"
-    for action in reversed(situation.actions):
+    for action in reversed(situation.actions if waits else ()):
         ended = action.ended_at
         healed = action.healed and ended is not None and situation.now - ended < HEALED_SECONDS
         if healed and action.key.run == alert.run and alert.labels.get("cause") == "slow":
