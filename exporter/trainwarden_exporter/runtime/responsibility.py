@@ -125,6 +125,9 @@ def as_sentence(who: str, handling: str) -> str:
     return f"{handling[:1].upper()}{handling[1:]}."
 
 
+MAKE_ROOM = "delete or move away the oldest checkpoints, never the newest complete one"
+"""What an operator does about a disk that is full."""
+
 NOTHING_YET = "Nothing to do yet: an alert fires if it lasts."
 """What is done about a run that is late, and has not stalled."""
 

@@ -12,6 +12,9 @@ from trainwarden_exporter.status_page.fragments import UNKNOWN, state, table, us
 from trainwarden_exporter.status_page.series import Series, Tone
 from trainwarden_exporter.webserver import html
 
+FULL_SHARE = 0.1
+"""Share of the minimum of free space below which a disk is full, as in the shipped rules."""
+
 
 @dataclass(frozen=True, slots=True)
 class DiskView:
@@ -28,7 +31,7 @@ class DiskView:
 
     @property
     def tone(self) -> Tone:
-        if not self.up or self.read_only:
+        if not self.up or self.read_only or self.full:
             return "bad"
         return "warn" if self.low or self._slow else "good"
 
@@ -38,9 +41,16 @@ class DiskView:
             return "does not answer"
         if self.read_only:
             return "read-only"
+        if self.full:
+            return "full"
         if self.low:
             return "nearly full"
         return "slow" if self._slow else "ok"
+
+    @property
+    def full(self) -> bool:
+        """Whether hardly any space is free: a save would fail."""
+        return self.free is not None and self.free < FULL_SHARE * (self.floor or 0)
 
     @property
     def low(self) -> bool:

@@ -10,6 +10,7 @@ from trainwarden_exporter.runtime.formatting import describe_finish, format_dura
 from trainwarden_exporter.runtime.responsibility import (
     HELD_BY_ALERT,
     LINE_SECONDS,
+    MAKE_ROOM,
     NOBODY,
     OF_STANDSTILL,
     REMEDIATOR,
@@ -34,6 +35,8 @@ _ELSEWHERE = "the remediator may not restart it"
 _NOT_RESTARTED = "Nobody starts it again: its trainwarden run has ended."
 
 OVERDUE = "TrainingCheckpointOverdue"
+_DISK = "TrainingDisk"
+"""How the names of the alerts of disks begin."""
 _AFTER_DISK = "Once there is room, it is restarted automatically."
 
 LISTED_RUNS = 3
@@ -179,7 +182,7 @@ def _waits_for_disk(problem: Problem, remediator: RemediatorStatus) -> bool:
     yours = [one.alert for one in _known(problem, remediator) if one.who_acts == YOU]
     able = f"{problem.run}/{problem.worker}" in (remediator.may_restart or ())
     able = able and remediator.mode == "act" and not _given_up(problem, remediator)
-    return able and bool(yours) and all(one.startswith("TrainingDisk") for one in yours)
+    return able and bool(yours) and all(one.startswith(_DISK) for one in yours)
 
 
 def _handling(problem: Problem, remediator: RemediatorStatus) -> tuple[str, str]:
@@ -211,6 +214,8 @@ def _known(problem: Problem, remediator: RemediatorStatus) -> Sequence[Remediato
     ]
     if problem.stands and any(one.alert == STALL for one in known):
         return [one for one in known if one.alert == STALL]
+    if problem.full:
+        return [one for one in known if one.alert.startswith(_DISK)]
     if problem.gone or problem.stalled:  # the fault that an error line is a sign of
         known = [one for one in known if one.alert not in LINE_SECONDS]
     if not problem.gone:
@@ -257,6 +262,8 @@ def _of_another(problem: Problem, remediator: RemediatorStatus) -> bool:
 
 
 def _before_an_alert(problem: Problem, remediator: RemediatorStatus) -> tuple[str, str]:
+    if problem.full:
+        return YOU, f"The next save fails: {MAKE_ROOM}."
     due = problem.gone or problem.stalled or problem.over_limit
     if remediator.may_restart is None or not due:
         return NOBODY, nothing_yet(problem.limit)

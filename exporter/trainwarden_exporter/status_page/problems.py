@@ -57,6 +57,8 @@ class Problem:
     """and what is done, as a sentence."""
     alert: str = ""
     """The alert, of a problem that is nothing but an alert."""
+    full: bool = False
+    """Whether it is a disk on which the next save fails: an alert is due."""
     overdue: bool = False
     """Whether it is that a checkpoint is overdue, which is the fault behind no other alert."""
 
@@ -132,8 +134,13 @@ def _checkpoint_problems(run: RunView) -> Iterator[Problem]:
         if run.finished:  # the problem of the whole run names the step
             shown = replace(shown, finite_until=None)
         if shown.tone in ("bad", "warn"):
-            overdue = shown.overdue and not (shown.is_late or shown.resume_problem)
-            yield Problem(shown.tone, _checkpoint(run, shown), run.name, overdue=overdue)
+            unusable = bool(shown.is_late or shown.resume_problem)
+            overdue = shown.overdue and not unusable
+            # while one is written, the oldest is perhaps not deleted yet
+            in_save = shown.saving or shown.settling
+            full = (shown.left or 0) < 1 and not (unusable or overdue or in_save)
+            one = Problem(shown.tone, _checkpoint(run, shown), run.name, overdue=overdue)
+            yield replace(one, tone="bad", full=True) if full else one
 
 
 def waits_for_server(run: RunView) -> bool:
@@ -165,7 +172,7 @@ def host_problems(host: HostView, gpus: GpusView, disks: Iterable[DiskView]) -> 
         yield Problem("bad", clause)
     for disk in disks:
         if disk.tone in ("bad", "warn"):
-            yield Problem(disk.tone, f"disk {disk.path}: {disk.state}")
+            yield Problem(disk.tone, f"disk {disk.path}: {disk.state}", full=disk.full)
 
 
 def _worker_state(worker: WorkerView) -> str:

@@ -12,13 +12,13 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainwarden_exporter.exceptions import TrainwardenError
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.blocking_thread import SerialThread
 from trainwarden_remediator.config.schema import Setup
-from trainwarden_remediator.evidence.sources import Source, sources
+from trainwarden_remediator.evidence.sources import OF_HOST, Source, sources
 from trainwarden_remediator.evidence.triggers import EvidenceTrigger
 from trainwarden_remediator.exceptions import ObservationError
 from trainwarden_remediator.journal.journal import Journal
@@ -32,11 +32,21 @@ TIMEOUT_SECONDS = 2.0
 
 Sources = Callable[[EvidenceTrigger, Setup], Mapping[str, Source]]
 
+_Question = tuple[object, ...]
+"""The name of a source and, unless it is of the whole host, the run and the target."""
+
+
+class _Pending(NamedTuple):
+    answer: asyncio.Future[Any]
+    asked_at: float
+    """Time of the event loop, in seconds."""
+
 
 class EvidenceCollector:
     """Collects evidence and stores it in the journal.
 
-    A source that has not answered an earlier query is not queried again until it does.
+    A query that is in progress answers for all who ask the same. A source that has not answered
+    within the timeout is not queried again until it does.
     """
 
     def __init__(
@@ -53,7 +63,7 @@ class EvidenceCollector:
         self._thread_factory = thread_factory
         self._sources = sources
         self._timeout = timeout
-        self._pending_sources: set[str] = set()
+        self._pending: dict[_Question, _Pending] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def collect(self, trigger: EvidenceTrigger, setup: Setup) -> None:
@@ -81,7 +91,10 @@ class EvidenceCollector:
         timeout = 0.75 * self._timeout
         missing: dict[str, str] = {}
         wanted = {} if trigger.kind == "end" else self._sources(trigger, setup)
-        queries = {name: self._query(name, source, missing) for name, source in wanted.items()}
+        queries = {
+            name: self._query(name, source, trigger, timeout, missing)
+            for name, source in wanted.items()
+        }
         snapshot_task = asyncio.create_task(
             self._take_snapshot(trigger, missing), name="take evidence snapshot"
         )
@@ -106,9 +119,19 @@ class EvidenceCollector:
         return content
 
     def _query(
-        self, name: str, source: Source, missing: dict[str, str]
+        self,
+        name: str,
+        source: Source,
+        trigger: EvidenceTrigger,
+        timeout: float,
+        missing: dict[str, str],
     ) -> asyncio.Future[Any] | None:
-        if name in self._pending_sources:
+        # runs may have logs of the same name
+        question = (name, *(() if name in OF_HOST else (trigger.run, trigger.key)))
+        now = asyncio.get_running_loop().time()
+        if (pending := self._pending.get(question)) is not None:
+            if now < pending.asked_at + timeout:
+                return pending.answer
             missing[name] = "an earlier query has not been answered yet"
             return None
         try:
@@ -118,8 +141,8 @@ class EvidenceCollector:
             return None
         answer = thread.call(source)
         thread.close()
-        self._pending_sources.add(name)
-        answer.add_done_callback(lambda _: self._pending_sources.discard(name))
+        self._pending[question] = _Pending(answer, now)
+        answer.add_done_callback(lambda _: self._pending.pop(question))
         return answer
 
     async def _take_snapshot(

@@ -49,6 +49,9 @@ from trainwarden_remediator.journal.evidence_text import fault_facts
 
 Source = Callable[[], Any]
 
+OF_HOST = frozenset({"memory", "gpus"})
+"""The sources that answer alike whatever the target is."""
+
 OTHER_LOG_LINES = 15
 """The number of lines to keep of the run's logs that the target does not write."""
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trainwarden_exporter.runtime.formatting import format_size
+from trainwarden_exporter.runtime.responsibility import MAKE_ROOM
 from trainwarden_remediator.journal.evidence_text import DiskFacts
 
 MAX_PATH_LENGTH = 200
@@ -45,8 +46,8 @@ def disk_advice(
         return shown
     grew = f"`du -xh --max-depth 2 {shlex.quote(path)} | sort -h | tail -20`"
     return (
-        f"{shown} {grew} shows what fills it. Delete or move away the oldest checkpoints, never the"
-        " newest complete one; the alert ends a minute after there is room."
+        f"{shown} {grew} shows what fills it. {MAKE_ROOM.capitalize()}; the alert ends a"
+        " minute after there is room."
     )
 
 

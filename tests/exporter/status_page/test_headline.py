@@ -10,6 +10,7 @@ import yaml
 from trainwarden.commands.status import describe
 from trainwarden_exporter.runtime.responsibility import (
     HELD_BY_ALERT,
+    MAKE_ROOM,
     NOBODY,
     NOTHING_YET,
     REMEDIATOR,
@@ -18,9 +19,17 @@ from trainwarden_exporter.runtime.responsibility import (
     STALLED,
     YOU,
 )
+from trainwarden_exporter.status_page.disks import DiskView
+from trainwarden_exporter.status_page.gpus import GpusView
 from trainwarden_exporter.status_page.headline import Headline, describe_run, summarize
+from trainwarden_exporter.status_page.host import HostView
 from trainwarden_exporter.status_page.page import PageData, status_json
-from trainwarden_exporter.status_page.problems import Problem, run_problems, waits_for_server
+from trainwarden_exporter.status_page.problems import (
+    Problem,
+    host_problems,
+    run_problems,
+    waits_for_server,
+)
 from trainwarden_exporter.status_page.remediator import first_steps, with_standstills
 from trainwarden_exporter.status_page.remediator_client import FiringAlert, RemediatorStatus
 from trainwarden_exporter.status_page.run_views import CheckpointView, RunView, ServerView
@@ -119,6 +128,37 @@ def test_what_nobody_needs_to_act_on_is_not_the_headline_beside_what_needs_someb
         found = summarize((), (), status(over, first))
         assert found.who == first.who_acts
         assert [one.run for one in found.problems] == ["demo", "oom"]
+
+
+def test_a_disk_without_room_for_the_next_checkpoint_is_yours_before_its_alert() -> None:
+    """The alert fires after a minute: the next save may have failed by then."""
+    saved = CheckpointView("trainer", 50, 5.0, 10.0, left=0.4)
+    full = replace(HUNG, silence=1.0, step_age=1.0, checkpoints=(saved,))
+    disk = DiskView("/data", up=True, size=100.0, free=0.4, floor=5.0)
+    problems = [*run_problems(full), *host_problems(HostView(), GpusView(), [disk])]
+    gone = firing("TrainingWorkerGone", "hang", REMEDIATOR, "restarts it")
+    for early in (status(), status(gone)):
+        found = summarize(problems, [full], early)
+        shown = [(one.tone, one.who, one.clause, one.how) for one in found.problems[:2]]
+        assert (found.who, found.tone) == (YOU, "bad")
+        assert shown == [
+            (
+                *("bad", YOU, "there is room for not even one more checkpoint of hang"),
+                f"The next save fails: {MAKE_ROOM}.",
+            ),
+            ("bad", YOU, "disk /data: full", f"The next save fails: {MAKE_ROOM}."),
+        ]
+    held = "mend its cause: until this alert ends, the remediator restarts nothing there"
+    late = summarize(problems, [full], status(firing("TrainingDiskFilling", "hang", YOU, held)))
+    assert (late.who, late.how) == (YOU, f"{held[0].upper()}{held[1:]}.")
+
+
+def test_little_room_while_a_checkpoint_is_written_is_not_yours() -> None:
+    """What saves first and deletes the oldest then needs no more room than it has."""
+    saved = CheckpointView("trainer", 50, 5.0, 10.0, left=0.4)
+    for one in (replace(saved, saving=True), replace(saved, settling=True), replace(saved, left=2)):
+        run = replace(HUNG, silence=1.0, step_age=1.0, checkpoints=(one,))
+        assert summarize(run_problems(run), [run], status()).who == NOBODY
 
 
 def test_what_failed_on_a_full_disk_is_not_to_be_started_as_that_is_done_once_there_is_room() -> (

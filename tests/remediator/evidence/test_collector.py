@@ -375,6 +375,42 @@ async def test_what_hangs_is_named_and_not_asked_again_until_it_answers(
         given.free.set()
 
 
+async def test_runs_that_fail_together_each_keep_their_log_and_what_the_host_is(
+    journal: Journal, tmp_path: Path
+) -> None:
+    keys = [WorkerKey(name, "trainer") for name in ("first", "second")]
+    setup = make_setup(tmp_path, *("/".join(key) for key in keys))
+    runs = []
+    for run in setup.exporter_config.runs:
+        path = tmp_path / f"{run.name}.log"
+        path.write_text(f"KeyError: of {run.name}\n")
+        log = {"name": "output", "files": [str(path)]}
+        runs.append(RunConfig.model_validate({"name": run.name, "logs": [log]}))
+    setup = Setup(setup.config, setup.exporter_config.model_copy(update={"runs": tuple(runs)}))
+    observer = FakeObserver(workers={key: make_worker() for key in keys})
+    taker = EvidenceCollector(journal, lambda: observer, timeout=60)
+    triggers = [EvidenceTrigger("gave_up", one, key, key.run) for one, key in enumerate(keys, 1)]
+    await asyncio.gather(*(taker.collect(trigger, setup) for trigger in triggers))
+    for row, key in zip(sorted(kept(journal), key=lambda row: row["incident"]), keys, strict=True):
+        content = row["content"]
+        assert not content["missing"].keys() & {"processes", "memory", "stacks", "log output"}
+        assert [one["lines"] for one in content["logs"]] == [[f"KeyError: of {key.run}"]]
+        assert content["processes"]["on_box"] > 0
+        assert content["memory"]["available"] > 0
+
+
+async def test_what_is_of_the_whole_host_is_asked_once_for_all(
+    journal: Journal, setup: Setup
+) -> None:
+    observer = FakeObserver(workers={ROLLOUT: make_worker()})
+    given = Sources(memory={"total": 1}, processes={})
+    taker = EvidenceCollector(journal, lambda: observer, sources=given, timeout=60)
+    other = EvidenceTrigger("act", 2, WorkerKey("demo", "rollout-1"), "demo", 8)
+    await asyncio.gather(taker.collect(OCCASION, setup), taker.collect(other, setup))
+    assert [row["content"]["memory"] for row in kept(journal)] == [{"total": 1}] * 2
+    assert sorted(given.asked) == ["memory", "processes", "processes"]
+
+
 async def test_a_box_without_threads_or_a_journal_that_fails_stops_nothing(
     journal: Journal, setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
