@@ -94,7 +94,12 @@ class Remediator:
         async with AsyncExitStack() as opened:
             self.journal = await asyncio.to_thread(Journal, config.journal, clock=clock.now)
             opened.callback(self.journal.close)
-            self.outbox = Outbox(self.journal.file, clock=self.clock.now, started=self._started_at)
+            self.outbox = Outbox(
+                self.journal.file,
+                clock=self.clock.now,
+                started=self._started_at,
+                holds=self._holds,
+            )
             self._session = await opened.enter_async_context(aiohttp.ClientSession())
             self.failsafe = Failsafe(
                 self.journal,
@@ -220,7 +225,7 @@ class Remediator:
     def _advise(self, notification: Notification) -> str:
         since = self.clock.now() - self.setup.config.alert_stale_after
         actions = self.journal.past_actions(since)
-        return advice(notification, self.setup, actions, stack_logs())
+        return advice(notification, self.setup, actions, stack_logs(), self._holds())
 
     async def _is_overtaken(self, notification: Notification) -> bool:
         event, exporter = notification.event, None

@@ -28,7 +28,7 @@ from trainwarden_remediator.journal.recurrence import (
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, RESTART_LOOP, WORKER_GONE
 from trainwarden_remediator.policy.failing_starts import FAILED_AFTER
-from trainwarden_remediator.policy.hold_text import holder, in_force
+from trainwarden_remediator.policy.hold_text import hold_on, holder
 
 VALUE_LENGTH = 600
 """The maximum number of characters of a value."""
@@ -326,7 +326,7 @@ def _who_acts(notification: Notification, holds: Sequence[Hold]) -> str:
     waits = event.kind == "unhandled" and "proposed" in event.facts
     if notification.notification_event in ("held_by_alert", "unhandled") and not waits:
         return who_acts(operator=True)
-    hold = next((one for one in in_force(holds) if one.covers(key)), None)
+    hold = hold_on(key, holds)
     return who_acts(operator=True) if hold is None else holder(hold, event.at)
 
 

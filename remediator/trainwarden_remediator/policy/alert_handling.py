@@ -220,7 +220,16 @@ def _stall(view: AlertView, others: _Others) -> Handling | None:
         return None
     situation = others.situation
     gone = _given_up(view.alert, [*situation.given_up, *situation.given_up_before])
+    if gone is None and view.alert.run not in situation.halted:
+        gone = _has_stepped_since(view.alert, view.alert.starts_at, situation)
     return gone or situation.stall_handling(view.alert.run)
+
+
+def _has_stepped_since(alert: Alert, began: float, situation: Situation) -> Handling | None:
+    """Returns that nobody acts on an alert whose run has made a step since it began, if it has."""
+    if situation.last_steps.get(alert.run, 0.0) <= began:
+        return None
+    return NOBODY, "its run has made a step since: the alert ends within half a minute"
 
 
 def _consequence(view: AlertView, others: _Others) -> Handling | None:
@@ -240,8 +249,8 @@ def _wait(view: AlertView, others: _Others) -> Handling | None:
     alert, situation = view.alert, others.situation
     if not view.is_unhandled:
         return None
-    if situation.last_steps.get(alert.run, 0.0) > alert.starts_at - SCRAPE_SECONDS:
-        return NOBODY, "its run has made a step since: the alert ends within half a minute"
+    if passed := _has_stepped_since(alert, alert.starts_at - SCRAPE_SECONDS, situation):
+        return passed
     for action in reversed(situation.actions):
         ended = action.ended_at
         healed = action.healed and ended is not None and situation.now - ended < HEALED_SECONDS

@@ -19,7 +19,7 @@ from trainwarden_remediator.model import (
     is_unattended,
 )
 from trainwarden_remediator.policy.alert_end import OUTLASTS_RUN, alert_end
-from trainwarden_remediator.policy.hold_text import held, holder, in_force
+from trainwarden_remediator.policy.hold_text import held, hold_on, holder
 from trainwarden_remediator.policy.situation import Situation
 
 MAX_NAME_LENGTH = 200
@@ -150,8 +150,7 @@ def before_decisions(
         ),
         "",
     )
-    holds = in_force(situation.holds) if may_hold else ()
-    if hold := next((one for one in holds if one.covers(key)), None):
+    if may_hold and (hold := hold_on(key, situation.holds)):
         return holder(hold, situation.now), held(hold, doing)
     return (REMEDIATOR, doing) if doing else None
 

@@ -321,6 +321,34 @@ def test_a_blocked_alert_says_what_is_tried_and_where_to_look(
         assert found.endswith("Once the disk is usable, the remediator restarts it.")
 
 
+UNTIL_RESUME = "No action starts until an operator runs `resume`."
+
+
+@pytest.mark.parametrize(
+    ("holds", "text"),
+    [
+        (
+            [Hold(run="demo", until=NOW + 3600)],
+            "Actions start again at 09:00 UTC, or sooner once an operator runs `resume`.",
+        ),
+        ([Hold(run="demo")], UNTIL_RESUME),
+        ([Hold(until=NOW + 3600), Hold(run="demo")], UNTIL_RESUME),
+        ([], "Actions start again at the end of the hold, or once an operator runs `resume`."),
+    ],
+)
+def test_a_hold_with_an_end_says_when_actions_start_again(
+    tmp_path: Path, holds: list[Hold], text: str
+) -> None:
+    facts = {"verdict": "wait", "reason": "held", "detail": "by root"}
+    event = Event(7, NOW, 3, None, "decision", "TrainingStepStalled", "demo", "trainer", facts)
+    one = Notification(1, "phone", "blocked", event)
+    advised = advice(one, make_setup(tmp_path, "demo/trainer"), (), holds=holds)
+    assert advised == text
+    (item,) = build_message([one], instance="b", mode="act", holds=holds).items
+    until = {UNTIL_RESUME: "until the hold is lifted"}.get(text, "until 09:00 UTC")
+    assert until in item.values["Who acts"] or not holds
+
+
 def test_a_command_that_is_too_long_is_left_out_as_a_whole(tmp_path: Path) -> None:
     long = {"argv": ("python", "a" * VALUE_LENGTH)}
     one = call(*NO_CHECKPOINT)

@@ -378,6 +378,28 @@ def test_a_wait_for_rollouts_is_for_nobody_once_a_step_or_a_healing_ends_it(caus
     assert handling(replace(healed, key=WorkerKey("other", "rollout-0"))) == yours
 
 
+@pytest.mark.parametrize("severity", ["warning", "critical"])
+def test_a_stall_is_for_nobody_once_its_run_makes_steps_again(severity: str) -> None:
+    quiet: dict[str, Any] = {"worker": "", "remediation": "", "severity": severity}
+    stall = make_alert(alertname="TrainingStepStalled", fingerprint="1" * 16, **quiet)
+    now = stall.starts_at + 60
+    known = Situation(now, may_restart=[TRAINER], trainers=[TRAINER])
+
+    def handling(**changes: Any) -> list[tuple[str, str]]:
+        views = build_alert_views((stall,), (), 0, replace(known, **changes)) or ()
+        return [(one.who, one.handling) for one in views]
+
+    again = [(NOBODY, "its run has made a step since: the alert ends within half a minute")]
+    since = {"demo": stall.starts_at + 1}
+    assert handling(last_steps=since) == again
+    assert handling(last_steps=since, mode="observe") == again
+    assert handling(last_steps=since, holds=[Hold(who="root")]) == again
+    before = {"demo": stall.starts_at - 1, "other": now}
+    assert handling(last_steps=before) == handling() != again
+    halted = {"demo": "it waits for you at a prompt"}
+    assert handling(last_steps=since, halted=halted) == handling(halted=halted) != again
+
+
 def test_the_last_step_of_a_run_that_has_finished_ends_no_wait() -> None:
     runs = {
         "demo": RunState(last_step_at=7.0),
