@@ -216,13 +216,14 @@ def _what_gave_up(view: AlertView, others: _Others) -> Handling | None:
 
 
 def _stall(view: AlertView, others: _Others) -> Handling | None:
+    alert, situation = view.alert, others.situation
+    passed = _has_stepped_since(alert, alert.starts_at, situation)
+    if passed and view.incident is None and alert.run not in situation.halted:
+        return passed
     if not view.is_unhandled:
         return None
-    situation = others.situation
-    gone = _given_up(view.alert, [*situation.given_up, *situation.given_up_before])
-    if gone is None and view.alert.run not in situation.halted:
-        gone = _has_stepped_since(view.alert, view.alert.starts_at, situation)
-    return gone or situation.stall_handling(view.alert.run)
+    gone = _given_up(alert, [*situation.given_up, *situation.given_up_before])
+    return gone or situation.stall_handling(alert.run)
 
 
 def _has_stepped_since(alert: Alert, began: float, situation: Situation) -> Handling | None:

@@ -71,10 +71,7 @@ def _headline(incident: IncidentRecord) -> Headline:
         sentence = f"**An operator is needed**{tried}: {why}."
         return Headline("person", "**operator needed**", sentence)
     if incident.is_held and incident.repairs and not healed:
-        is_gone = any(one.alert == WORKER_GONE for one in incident.alerts)
-        why = "it fails at each start" if is_gone else "restarts do not help"
-        if incident.looped:  # other restarts of it have healed for a while
-            why = "it is restarted again and again"
+        why = _why_held(incident)
         sentence = f"**An operator is needed**{tried}: {why}."
         return Headline("person", "**operator needed**", sentence)
     under_way = [one for one in incident.repairs if one.outcome is None and one.result is None]
@@ -101,6 +98,14 @@ def _headline(incident: IncidentRecord) -> Headline:
         lasted = format_elapsed((healed[-1].outcome_at or since) - since)
         return Headline("healed", "healed", f"{done}, {lasted} after the {of}.")
     return _ended_headline(incident, reasons)
+
+
+def _why_held(incident: IncidentRecord) -> str:
+    """Returns why an alert holds actions on a worker whose restarts have not healed it."""
+    if incident.looped:  # other restarts of it have healed for a while
+        return "it is restarted again and again"
+    is_gone = any(one.alert == WORKER_GONE for one in incident.alerts)
+    return "it fails at each start" if is_gone else "restarts do not help"
 
 
 def _is_unverified(action: ActionRecord) -> bool:
