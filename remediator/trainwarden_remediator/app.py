@@ -33,6 +33,7 @@ from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.holds.hold_file import Hold, read_holds
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.notify.advice import advice
+from trainwarden_remediator.notify.answered import as_of_now
 from trainwarden_remediator.notify.held_back import is_fresh, is_overtaken
 from trainwarden_remediator.notify.http import HttpSender
 from trainwarden_remediator.notify.messages import Notification
@@ -151,7 +152,7 @@ class Remediator:
                 mode=config.mode,
                 holds=self._holds,
                 advise=self._advise,
-                is_overtaken=self._is_overtaken,
+                as_of_now=self._as_of_now,
             )
             self._resources = opened.pop_all()
         return self
@@ -227,12 +228,19 @@ class Remediator:
         actions = self.journal.past_actions(since)
         return advice(notification, self.setup, actions, stack_logs(), self._holds())
 
-    async def _is_overtaken(self, notification: Notification) -> bool:
+    async def _as_of_now(self, notification: Notification) -> Notification | None:
+        """Returns a notification as it is true now; None for a call that was answered.
+
+        Also for a healing of what has failed again since.
+        """
         event, exporter = notification.event, None
+        if notification.notification_event != "healed":
+            return await asyncio.to_thread(as_of_now, notification, self.setup)
         if not is_fresh(event, self.clock.now()):
             with suppress(ObservationError):
                 exporter = await self._observer().observe()
-        return is_overtaken(event, exporter, self.setup, self.clock.now())
+        overtaken = is_overtaken(event, exporter, self.setup, self.clock.now())
+        return None if overtaken else notification
 
     def _breaker_figures(self) -> BreakerFigures:
         config = self.setup.config

@@ -83,8 +83,8 @@ _WITH_EVIDENCE = json.dumps(["gave_up", "held_by_alert"])
 """The calls that say what the evidence of their incident shows."""
 
 DeliveryResult = Literal["sent", "dropped", "nobody"]
-"""The result of a notification; `nobody`: its receiver was removed from the configuration, or it
-says that nobody needs to act, which is not true any more."""
+"""The result of a notification; `nobody`: its receiver was removed from the configuration, or what
+it says is not true any more."""
 
 
 @dataclass(frozen=True, slots=True)

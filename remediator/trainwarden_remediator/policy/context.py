@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -124,6 +125,11 @@ class PolicyState:
         """
         stops = (one for one in self.holds if one.everything or any(map(one.covers, keys)))
         return next(stops, None)
+
+    def operator_start(self, key: WorkerKey) -> float:
+        """When an operator last started a worker of `trainwarden run`; infinite for any other."""
+        found = self.setup.announced.workers.get(key)
+        return math.inf if found is None else found.announcement.announced_at
 
     def newest_start(self, incident: Incident) -> float:
         """When the newest open incident of the same playbook, run and worker started."""
