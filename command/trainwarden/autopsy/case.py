@@ -120,6 +120,17 @@ class Case:
         """The last sign of life in the run's own logs, and the file."""
         return None if self.last_log is None else (self.last_log[0], self.last_log[1].name)
 
+    @property
+    def last_log_lines(self) -> tuple[str, tuple[str, ...]]:
+        """The log with the last progress, else the one with the last sign, and its last lines."""
+        shown = [log for log in self.logs if self.latest and log.name == self.latest.file]
+        shown += [] if self.last_log is None else [self.last_log[1]]
+        return (shown[0].name, shown[0].last_lines) if shown else ("", ())
+
+    @property
+    def last_line(self) -> str:
+        return next(reversed(self.last_log_lines[1]), "")
+
     @cached_property
     def first_sign_at(self) -> float | None:
         return min((log.first_at for log in self.logs if log.first_at is not None), default=None)
@@ -289,7 +300,11 @@ class Case:
     def resume(self) -> ResumePoint | None:
         """What a resume begins from; None without any checkpoint."""
         found = self.checkpoint
-        return None if found is None else find_resume_point(found, self.finite_until)
+        return (
+            None
+            if found is None
+            else find_resume_point(found, self.finite_until, diverged=self.not_finite is not None)
+        )
 
     @property
     def checkpoint_step(self) -> int | None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from trainwarden.autopsy.case import ALIVE_SECONDS, Case
+from trainwarden.autopsy.end_findings import ENDED_FROM_OUTSIDE
 from trainwarden.autopsy.machine_findings import repeated_gpu_fault
 from trainwarden.autopsy.pause import STILL_SECONDS, find_pause
 from trainwarden.autopsy.signs import Evidence
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.runtime.formatting import format_duration, format_time, plural
-
-ENDED_FROM_OUTSIDE = ("time_limit", "preempted", "cancelled", "interrupted", "terminated")
 
 
 def start_loop(case: Case) -> Evidence | None:
@@ -219,19 +218,6 @@ def silence(case: Case) -> Evidence | None:
     if end is None or end - at < STILL_SECONDS:
         return None
     return Evidence(f"No progress in the last {format_duration(end - at)} of {latest.file}")
-
-
-def ended_silently(case: Case) -> Evidence | None:
-    if case.may_be_active or case.finished or case.latest is None or case.latest.at_total:
-        return None
-    if any(one.ended for one in case.material.announced):
-        return None
-    if case.first_error is not None or case.late(*ENDED_FROM_OUTSIDE, "stop_requested") is not None:
-        return None
-    step = case.last_step
-    total = case.latest.total
-    where = "" if step is None else f" at step {step}" + (f" of {total}" if total else "")
-    return Evidence(f"{case.latest.file} ends{where} without an error and without an end")
 
 
 def not_finite(case: Case) -> Evidence | None:

@@ -72,7 +72,7 @@ def _progress(attempt: Attempt, case: Case) -> str:
         total = f" of {attempt.total}" if attempt.total else ""
         parts.append(f"step {attempt.last_step}{total}")
     elif attempt.advances:
-        parts.append(plural(attempt.advances, "sign") + " of progress, without a step")
+        parts.append(f"{plural(attempt.advances, 'line')} of progress, without a step number")
     if attempt.progress_at is not None:
         parts.append(format_time(attempt.progress_at))
     elif attempt.ended_at is not None and not attempt.finished:
@@ -114,11 +114,11 @@ def checkpoint_text(case: Case) -> str:
             f"{'' if good is None else ' after it'} is **damaged**"
             f" ({text(str(newest.damages[0]))}){more if others else ''}"
         )
-    if (until := resume.finite_until) is not None:
+    if resume.unclear:
+        parts.append("which of them are from before the loss was NaN or infinite is not known")
+    elif (until := resume.finite_until) is not None:
         which = "newer ones are" if good is not None else "none is known; the ones here are"
-        last = f"step {until}, the last with a finite loss"
-        unclear = f"which of them are from before {last}, is not known by their names"
-        parts.append(unclear if resume.unclear else f"{which} from after {last}")
+        parts.append(f"{which} from after step {until}, the last with a finite loss")
     started = found.snapshot.result.in_progress
     if started is not None:
         parts.append(f"{code(started.name.text)} after it is **incomplete**: do not resume from it")

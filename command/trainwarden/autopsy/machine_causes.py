@@ -139,6 +139,21 @@ MACHINE_CAUSES: tuple[Cause, ...] = (
         ("TrainingDiskFilling",),
     ),
     Cause(
+        "write_failed",
+        "A checkpoint could not be written, as on a full disk or above a quota",
+        (
+            lines("write_failed", points=6, what="Writing failed"),
+            lines("disk_full", points=-6, what="The disk was full", key=False),
+            FINISHED,
+        ),
+        bullet_points("""
+            - Compare `df -h` and `df -i` of that folder with what a checkpoint needs, and the
+              quota of the account (`quota -s`). The checkpoint that was being written is lost.
+        """),
+        ("disk",),
+        ("TrainingDiskFilling",),
+    ),
+    Cause(
         "not_writable",
         "A folder could not be written to",
         (

@@ -40,6 +40,7 @@ def render(verdict: Verdict) -> str:
             at_a_glance(case),
             *_causes(verdict),
             *_next_steps(verdict),
+            *_last_lines(verdict),
             *_configuration(verdict),
             *_timeline(case),
             *_attempts(case),
@@ -121,6 +122,13 @@ def _next_steps(verdict: Verdict) -> Iterator[str]:
     if found := next_steps(verdict):
         yield "## What to do now"
         yield bullets(_with_code(step) for step in found)
+
+
+def _last_lines(verdict: Verdict) -> Iterator[str]:
+    name, lines = verdict.case.last_log_lines
+    if lines and (verdict.likely or not verdict.case.finished):
+        yield f"## The last lines of {code(name)}"
+        yield fence(lines)
 
 
 def _with_code(step: str) -> str:

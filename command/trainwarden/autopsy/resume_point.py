@@ -17,23 +17,27 @@ class ResumePoint:
     step: int | None
     """The step from which a resume goes on: that of its record, else of the checkpoint."""
     finite_until: int | None = None
-    """The last step with a finite loss, if something newer was saved after it."""
+    """The last step with a finite loss, if that is known and something was saved after it."""
     state: ProofState = "unproved"
     """What reading the checkpoint has shown."""
     damaged: tuple[CheckpointProof, ...] = ()
     """Newer ones that are damaged, the newest first."""
     unclear: bool = False
-    """Whether a checkpoint whose name holds no step may be from before the loss was NaN."""
+    """Whether a checkpoint may be from before the loss was NaN, and which is not known."""
 
 
-def find_resume_point(found: CheckpointFinding, finite_until: int | None) -> ResumePoint:
+def find_resume_point(
+    found: CheckpointFinding, finite_until: int | None, *, diverged: bool
+) -> ResumePoint:
     """Returns what a resume begins from, of `found`.
 
-    What is of a later step than `finite_until`, or of an unknown one, is left out.
+    Of a run that has `diverged`, what is not known to be of `finite_until` or an earlier step is
+    left out.
     """
 
     def is_good(step: int | None) -> bool:
-        return finite_until is None or (step is not None and step <= finite_until)
+        until = finite_until
+        return not diverged or (step is not None and until is not None and step <= until)
 
     recovery = found.snapshot.recovery
     proofs = {(one.step_dir.name, one.step_dir.changed_at): one for one in found.proofs.checkpoints}
@@ -56,7 +60,7 @@ def find_resume_point(found: CheckpointFinding, finite_until: int | None) -> Res
         left_out = left_out or not is_good(recovery.step)
         sound = recovery.step not in [one.step for one in damaged]
         step = recovery.step if sound and is_good(recovery.step) else step
-    unclear = finite_until is not None and step is None
-    unclear = unclear and any(found.step(one) is None for one in found.snapshot.result.complete)
+    steps = [found.step(one) for one in found.snapshot.result.complete]
+    unclear = diverged and step is None and bool(steps) and (finite_until is None or None in steps)
     until = finite_until if left_out else None
     return ResumePoint(good, step, until, state, tuple(damaged), unclear)

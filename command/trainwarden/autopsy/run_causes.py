@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from signal import Signals
+
 from trainwarden.autopsy import announced_findings as recorded
+from trainwarden.autopsy import end_findings as ends
 from trainwarden.autopsy import findings as seen
 from trainwarden.autopsy import machine_findings as machine
 from trainwarden.autopsy import restart_findings as restarts
 from trainwarden.autopsy.cause import RESUME, Cause
 from trainwarden.autopsy.signs import FINISHED, Sign, absent, any_time, first_of, lines
 from trainwarden_exporter.frameworks.base import bullet_points
+
+_OF_CRASHES = (
+    *(Signals.SIGKILL, Signals.SIGSEGV, Signals.SIGABRT),
+    *(Signals.SIGBUS, Signals.SIGILL, Signals.SIGFPE),
+)
 
 RUN_CAUSES: tuple[Cause, ...] = (
     Cause(
@@ -198,6 +206,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
             lines("preempted", points=4, what="The platform took the machine back"),
             lines("cancelled", points=5, what="The scheduler cancelled the job"),
             lines("terminated", points=3, what="It received SIGTERM"),
+            Sign(4, ends.exit_by(Signals.SIGTERM, Signals.SIGHUP), key=True),
             first_of("process_killed", "child_ended", points=-1),
             Sign(-4, seen.stood_still),
             FINISHED,
@@ -216,6 +225,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
         "It was stopped by hand",
         (
             lines("interrupted", points=5, what="Ctrl-C or SIGINT"),
+            Sign(5, ends.exit_by(Signals.SIGINT), key=True),
             Sign(5, recorded.announced_stop, key=True),
             Sign(0, recorded.silent_before_stop),
             Sign(-4, seen.stood_still),
@@ -251,6 +261,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
                 what="A process ended by a signal or a bad status",
             ),
             first_of("process_killed", "child_ended", points=1),
+            Sign(4, ends.exit_by(*_OF_CRASHES), key=True),
             Sign(4, recorded.announced_failure, key=True),
             Sign(6, restarts.restarted_for(*restarts.END), key=True),
             Sign(-6, restarts.error_before_restarts),
@@ -306,15 +317,29 @@ RUN_CAUSES: tuple[Cause, ...] = (
             lines("raised", points=4, what="Raised"),
             lines("exception", points=1, what="A traceback", key=True),
             Sign(-3, seen.error_explains),
+            lines("write_failed", points=-3, what="Writing a checkpoint failed", key=False),
             Sign(-2, seen.refused_before),
             Sign(-4, recorded.lived_on),
             FINISHED,
         ),
         bullet_points("""
-            - Read the traceback at that line.
+            - Read the traceback that ends with that line.
         """),
         ("workers",),
         ("TrainingWorkerGone", "TrainingTroubleLine"),
+        quotes=True,
+    ),
+    Cause(
+        "logged_error",
+        "It ended after an error that it logged",
+        (Sign(5, ends.logged_error, key=True),),
+        bullet_points("""
+            - Read the lines before that one. If the program ends itself after such an error,
+              mend what it names.
+        """),
+        ("workers",),
+        ("TrainingWorkerGone",),
+        quotes=True,
     ),
     Cause(
         "stalled",
@@ -339,8 +364,10 @@ RUN_CAUSES: tuple[Cause, ...] = (
         "unknown_end",
         "It ended without a reason in its files",
         (
-            Sign(4, seen.ended_silently, key=True),
+            Sign(4, ends.ended_silently, key=True),
             Sign(-4, seen.loop_explains),
+            Sign(-4, ends.logged_error),
+            Sign(-4, ends.exit_by(*Signals)),
             Sign(-3, machine.reboot_at_end),
             Sign(-3, machine.reboot_of_this_host),
             Sign(-2, seen.silence),

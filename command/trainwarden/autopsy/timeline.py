@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trainwarden.autopsy import patterns
 from trainwarden.autopsy.case import Case
-from trainwarden.autopsy.findings import ENDED_FROM_OUTSIDE
+from trainwarden.autopsy.end_findings import ENDED_FROM_OUTSIDE
 from trainwarden.autopsy.journals import Action
 from trainwarden.autopsy.model import Attempt
 from trainwarden_exporter.frameworks.base import Phase
