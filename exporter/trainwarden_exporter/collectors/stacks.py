@@ -57,8 +57,8 @@ MOVEMENT = _gauge(
     "movement",
     "1 for what the processes of a run without progress do together, 0 for the others: moving,"
     " stuck (all wait, for each other or for a process of this host that stands still), unknown,"
-    " undecided (silent since before a start of the exporter, or before it was suspended, and looked"
-    " at for too short a time since: it counts as moving).",
+    " undecided (silent since before a start of the exporter, or before it was suspended, and"
+    " looked at for too short a time since: it counts as moving).",
     "movement",
 )
 STUCK_SINCE = _gauge(
