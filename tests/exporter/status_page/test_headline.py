@@ -20,10 +20,11 @@ from trainwarden_exporter.runtime.responsibility import (
 )
 from trainwarden_exporter.status_page.headline import Headline, describe_run, summarize
 from trainwarden_exporter.status_page.page import PageData, status_json
+from trainwarden_exporter.status_page.part_views import CheckpointView, ServerView
 from trainwarden_exporter.status_page.problems import Problem, run_problems, waits_for_server
 from trainwarden_exporter.status_page.remediator import first_steps, with_standstills
 from trainwarden_exporter.status_page.remediator_client import FiringAlert, RemediatorStatus
-from trainwarden_exporter.status_page.run_views import CheckpointView, RunView, ServerView
+from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.series import Tone
 
 HUNG = RunView(
