@@ -133,6 +133,8 @@ def _apply_step(state: RunProgress, event: StepReported) -> RunProgress:
     if known is None or known.attempt != number:
         state = _with_report(state, event.source, SourceReport.of(event, number, known))
     elif event.step >= known.step:
+        if event.is_live:  # also while a checkpoint has shown a higher step
+            state = replace(state, attempt=state.attempt.with_spacing(event.step - known.step))
         state = _with_report(state, event.source, known.updated(event))
     elif known.supersedes(event):
         return _with_report(state, event.source, known.with_repeat(event))
@@ -321,8 +323,7 @@ def _advance(state: RunProgress, event: StepReported, last: StepMark | None) -> 
         first_step = find_first_step(state.reports.values(), attempt, event.step)
         attempt = replace(attempt, first_step=first_step)
     if last is not None:
-        apart = event.step - last.step
-        attempt = replace(attempt, spacing=min(apart, attempt.spacing or apart))
+        attempt = attempt.with_spacing(event.step - last.step)
     epochs = state.epochs.with_step(event.step, state.line_total, is_first=last is None)
     state = replace(state, attempt=attempt, steps=steps, timing=timing, epochs=epochs)
     state = _record_sign(state, ProgressSign(timestamp, event.dated, state.paused_seconds))

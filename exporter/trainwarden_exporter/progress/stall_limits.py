@@ -79,12 +79,16 @@ def unseen_limit(state: RunProgress, limits: StallLimits) -> float | None:
     """Returns the stall limit by the steps that were made before anybody looked, or None.
 
     Only stacks may show a stall by it. Without a pace from before, the mean time counts, which
-    includes the start of the process and all evaluations.
+    includes the start of the process and all evaluations. Where only the checkpoints show the pace,
+    the usual time is that of the steps between two reports, not between two checkpoints.
     """
-    if not is_unseen(state) or not state.steps:
+    timing, spacing = state.timing, state.attempt.spacing
+    if not state.steps or not (is_unseen(state) or timing.from_records):
         return None
-    usual, last, began = state.timing.usual_silence, state.steps[-1], state.attempt.began
-    if usual is None and state.attempt.started:
+    usual, last, began = timing.usual_silence, state.steps[-1], state.attempt.began
+    if timing.from_records and timing.undisturbed is not None and spacing is not None:
+        usual = timing.undisturbed * spacing
+    elif usual is None and state.attempt.started and is_unseen(state):
         usual = max(0.0, last.timestamp - began) / last.reports
     return None if usual is None else max(limits.floor, limits.factor * usual)
 

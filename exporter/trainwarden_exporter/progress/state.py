@@ -110,6 +110,10 @@ class Attempt:
             return 0
         return max(0, self.expected_origin - self.origin)
 
+    def with_spacing(self, apart: int) -> Attempt:
+        """Returns the attempt after two successive steps."""
+        return self if apart < 1 else replace(self, spacing=min(apart, self.spacing or apart))
+
     def with_late_step(self, event: StepReported, known: SourceReport | None) -> Attempt:
         """Returns the attempt after a step of the one before, which is read after its start.
 

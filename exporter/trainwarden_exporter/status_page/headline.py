@@ -25,9 +25,10 @@ from trainwarden_exporter.runtime.responsibility import (
     urgency,
     with_limit,
 )
+from trainwarden_exporter.status_page.part_views import SETTLING
 from trainwarden_exporter.status_page.problems import Problem
 from trainwarden_exporter.status_page.remediator_client import RemediatorAlert, RemediatorStatus
-from trainwarden_exporter.status_page.run_views import SETTLING, RunView
+from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.series import Tone
 
 _ELSEWHERE = "the remediator may not restart it"
@@ -340,8 +341,8 @@ def describe_run(run: RunView) -> str:
     if run.step is not None:
         step = f"step {run.step:,.0f}{'' if run.total is None else f' of {run.total:,.0f}'}"
     if run.step_age is not None and not run.finished:
-        usual = None if run.down or run.ends else run.usual_report
-        every = f", usually every {format_duration(usual)}" if usual else ""
+        usual = "" if run.down or run.ends else run.usual_pace
+        every = f", usually every {usual}" if usual else ""
         ago = format_duration(round(run.step_age))
         if run.quiet:
             verb = f"has made no step for {ago}{every}"

@@ -15,13 +15,13 @@ from trainwarden_exporter.runtime.responsibility import NOBODY, YOU, as_sentence
 from trainwarden_exporter.status_page.disks import DiskView
 from trainwarden_exporter.status_page.gpus import GpusView
 from trainwarden_exporter.status_page.host import HostView, WorkerView
-from trainwarden_exporter.status_page.run_views import (
+from trainwarden_exporter.status_page.part_views import (
     CheckpointView,
     ContainerView,
     HeartbeatView,
-    RunView,
     ServerView,
 )
+from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.series import Tone
 from trainwarden_exporter.webserver.runbooks import NOTHING_SAVED
 
@@ -205,8 +205,8 @@ def _standstill(run: RunView) -> str:
     # The wait for a step, not for any sign of progress, is what the owner of the run counts.
     passed = max(run.step_age or 0, run.silence or 0)
     clause = f"{run.name} has made no step for {format_duration(round(passed))}"
-    if run.usual_report:
-        clause += f" (usually {format_duration(run.usual_report)})"
+    if run.usual_pace:
+        clause += f" (usually {run.usual_pace})"
     saved = min((one.age for one in run.checkpoints if one.age is not None), default=passed)
     if saved + max(run.usual_report or 0, 1) < passed:  # not with its last step
         clause += f", though it saved {format_duration(round(saved))} ago"

@@ -17,16 +17,16 @@ from trainwarden_exporter.runtime.formatting import format_duration
 from trainwarden_exporter.runtime.responsibility import AT_PROMPT, suspended
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page.host import failures
-from trainwarden_exporter.status_page.run_views import (
+from trainwarden_exporter.status_page.part_views import (
     BRAKE,
     BrakeView,
     CheckpointView,
     ContainerView,
     HeartbeatView,
     RolloutView,
-    RunView,
     ServerView,
 )
+from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.series import Labels, Series
 from trainwarden_exporter.step_dirs.names import number_unit
 

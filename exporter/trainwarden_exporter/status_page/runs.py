@@ -19,15 +19,15 @@ from trainwarden_exporter.status_page.fragments import (
     toned,
 )
 from trainwarden_exporter.status_page.headline import describe_run
-from trainwarden_exporter.status_page.run_views import (
+from trainwarden_exporter.status_page.part_views import (
     SETTLING,
     CheckpointView,
     ContainerView,
     HeartbeatView,
     RolloutView,
-    RunView,
     ServerView,
 )
+from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.webserver import html
 
 _MAX_ERROR_LINES = 5

@@ -229,7 +229,8 @@ def test_a_loss_that_was_nan_in_an_earlier_attempt_rules_out_no_checkpoint(tmp_p
             for step in range(first, last + 1)
         ]
         write(tmp_path / f"train{number}.log", lines)
-    write(tmp_path / "out/ckpt_80.pt", ["weights"])
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/ckpt_80.pt").write_bytes(pickle.dumps({"weights": [0.5]}))
     os.utime(tmp_path / "out/ckpt_80.pt", (1e9, 1e9))
     assert "| **Last good checkpoint** | `ckpt_80.pt`, step 80" in render(examine(tmp_path))
 

@@ -24,6 +24,7 @@ from trainwarden_exporter.status_page.gpus import GpusView
 from trainwarden_exporter.status_page.headline import Headline, describe_run, summarize
 from trainwarden_exporter.status_page.host import HostView
 from trainwarden_exporter.status_page.page import PageData, status_json
+from trainwarden_exporter.status_page.part_views import CheckpointView, ServerView
 from trainwarden_exporter.status_page.problems import (
     Problem,
     host_problems,
@@ -32,7 +33,7 @@ from trainwarden_exporter.status_page.problems import (
 )
 from trainwarden_exporter.status_page.remediator import first_steps, with_standstills
 from trainwarden_exporter.status_page.remediator_client import FiringAlert, RemediatorStatus
-from trainwarden_exporter.status_page.run_views import CheckpointView, RunView, ServerView
+from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.series import Tone
 
 HUNG = RunView(

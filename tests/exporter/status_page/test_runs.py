@@ -21,16 +21,16 @@ from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page import page as status_page
 from trainwarden_exporter.status_page.headline import describe_run, summarize
 from trainwarden_exporter.status_page.host import build_worker_views
-from trainwarden_exporter.status_page.problems import run_problems, worker_problems
-from trainwarden_exporter.status_page.remediator_client import RemediatorAlert, RemediatorStatus
-from trainwarden_exporter.status_page.run_views import (
+from trainwarden_exporter.status_page.part_views import (
     CheckpointView,
     ContainerView,
     HeartbeatView,
     RolloutView,
-    RunView,
     ServerView,
 )
+from trainwarden_exporter.status_page.problems import run_problems, worker_problems
+from trainwarden_exporter.status_page.remediator_client import RemediatorAlert, RemediatorStatus
+from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.run_views_builder import (
     build_heartbeat_views,
     build_run_views,
@@ -260,6 +260,10 @@ def test_how_a_run_is_fits_in_a_few_words(
     ("changes", "problems"),
     [
         ({"silence": 200.0}, "grpo has made no step for 3 min 20 s (usually 30 s)"),
+        (
+            {"silence": 200.0, "usual_seconds": 1.0, "report_seconds": 15.0},
+            "grpo has made no step for 3 min 20 s (usually 1 s, reported every 15 s)",
+        ),
         (
             {"servers": (ServerView("a", "vllm", False, "refused"),)},
             "inference server a of grpo is down (refused)",
@@ -577,11 +581,13 @@ def test_a_run_that_prints_in_bursts_is_judged_by_its_reports() -> None:
         "lit", phase="training", step=900, usual_seconds=0.111, step_age=11, report_seconds=11
     )
     assert not run.quiet
-    assert describe_run(run) == "lit trains, step 900 (11 s ago, usually every 11 s)"
+    assert describe_run(run) == (
+        "lit trains, step 900 (11 s ago, usually every 111 ms, reported every 11 s)"
+    )
     assert not replace(run, step_age=70, report_seconds=60).late
     late = replace(run, step_age=130, report_seconds=60)
     assert late.late
-    assert "usually every 1 min" in describe_run(late)
+    assert "usually every 111 ms, reported every 1 min" in describe_run(late)
 
 
 @pytest.mark.parametrize(
