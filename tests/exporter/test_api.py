@@ -14,7 +14,7 @@ from prometheus_client.core import Metric as AnyFamily
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from trainwarden_exporter.api import SharedScrapes, build_app, parse_budget
+from trainwarden_exporter.api.server import SharedScrapes, build_app, parse_budget
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.scrape.collector import Collector, Family, Metric
 from trainwarden_exporter.scrape.scraper import Outcome, Scraper
