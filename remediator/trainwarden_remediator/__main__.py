@@ -14,7 +14,7 @@ from functools import partial
 
 import aiohttp
 
-from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
+from trainwarden_exporter.exceptions import TrainwardenError
 from trainwarden_exporter.gpu.holders import describe_holder
 from trainwarden_exporter.runtime import logging_setup
 from trainwarden_exporter.runtime.closed_output import is_unread, quiet_on_closed_output
@@ -30,11 +30,7 @@ from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.cli import NEWEST_EVENTS, PROGRAM, build_parser
 from trainwarden_remediator.config.schema import Setup, load_setup
 from trainwarden_remediator.config.targets import GpuCleanup
-from trainwarden_remediator.config_check.check import cross_check
-from trainwarden_remediator.config_check.host_warnings import config_warnings
-from trainwarden_remediator.config_check.mistakes import find_mistakes
-from trainwarden_remediator.config_check.plan import format_plan
-from trainwarden_remediator.config_check.rule_files import find_rules, read_rules
+from trainwarden_remediator.config_check.check_command import check
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.holds import service
 from trainwarden_remediator.holds.hold_file import Hold, read_holds
@@ -170,32 +166,8 @@ async def _serve(given: argparse.Namespace) -> None:
 
 
 def _check(given: argparse.Namespace) -> int:
-    try:
-        setup = load_setup(given.file)
-    except ConfigError as error:
-        raise ConfigError(*(find_mistakes(given.file) or error.problems)) from error
-    config = setup.config
-    print(f"{given.file}: ok (mode {config.mode}, {plural(len(config.targets), 'target')})")
-    for warning in config_warnings(setup):
-        print(f"{given.file}: warning: {warning}", file=sys.stderr)
-    rules = read_rules(find_rules(given.rules, given.file))
-    found = cross_check(
-        given.file,
-        setup,
-        rules,
-        given.alertmanager,
-        port=parse_listen_address(given.web_listen_address)[1],
-    )
-    for note in found.notes:
-        print(f"note: {note}", file=sys.stderr)
-    if found.steps:
-        folders = sorted({str(rule.path.parent) for rule in rules})
-        table = format_plan(found.steps, terminal_width())
-        print(f"\nActions for the rules in {', '.join(folders)}:\n\n{table}")
-        if config.mode == "observe":
-            print("\nThe mode is observe: decisions are journaled, and no action is taken.")
-    if found.problems:
-        raise ConfigError(*found.problems)
+    port = parse_listen_address(given.web_listen_address)[1]
+    check(given.file, rules=given.rules, alertmanager=given.alertmanager, port=port)
     return 0
 
 

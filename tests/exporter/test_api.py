@@ -14,8 +14,8 @@ from prometheus_client.core import Metric as AnyFamily
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from trainwarden_exporter import api
-from trainwarden_exporter.api import build_app, parse_budget
+from trainwarden_exporter.api import server
+from trainwarden_exporter.api.server import build_app, parse_budget
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.scrape.collector import Collector, Family, Metric
 from trainwarden_exporter.scrape.scraper import Outcome
@@ -287,7 +287,7 @@ async def test_scrapes_at_once_share_one_collection_and_one_page(
     exporter = Exporter(path, build=lambda _: [orchard])
     collected, rendered = list[float](), list[float]()
     go_on, asked = threading.Event(), asyncio.Semaphore(0)
-    scrape, families = api._scrape, exporter.exporter_families
+    scrape, families = server._scrape, exporter.exporter_families
 
     async def counted_scrape(
         request: web.Request, names: Sequence[str] | None = None
@@ -299,7 +299,7 @@ async def test_scrapes_at_once_share_one_collection_and_one_page(
         rendered.append(1)
         return families()
 
-    monkeypatch.setattr(api, "_scrape", counted_scrape)
+    monkeypatch.setattr(server, "_scrape", counted_scrape)
     monkeypatch.setattr(exporter, "exporter_families", counted_exporter_families)
 
     def collect() -> None:

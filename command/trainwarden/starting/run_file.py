@@ -23,6 +23,7 @@ from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.inference.addresses import check_ready_address, check_url
 from trainwarden_exporter.inference.command_lines import parse_address, parse_server_command
 from trainwarden_exporter.processes.roles import check_role
+from trainwarden_exporter.runtime.formatting import plural
 
 RUN_FILE = "trainwarden.yml"
 INFERENCE, ROLLOUT = "inference", "rollout"
@@ -169,6 +170,12 @@ def load_run_file(folder: Path) -> tuple[str, Mapping[str, CommandConfig]]:
     except ConfigError as error:
         raise ConfigError(*all_problems(path, RunFile, error)) from error
     return found.name or default_name([folder.absolute().name]), found.commands
+
+
+def check(file: Path) -> None:
+    """Prints that a file is in order. Raises ConfigError with all mistakes."""
+    name, commands = load_run_file(file.parent)
+    print(f"{file}: ok (run {name}, {plural(len(commands), 'command')})")  # noqa: T201
 
 
 def finishing(commands: Mapping[str, CommandConfig]) -> list[str]:

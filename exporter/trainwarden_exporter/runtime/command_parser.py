@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from trainwarden_exporter.runtime.similar_names import similar
@@ -35,3 +36,11 @@ class CommandParser(argparse.ArgumentParser):
         begun = [one for one in known if one.startswith(name)]
         meant = begun[0] if len(begun) == 1 else similar(name, known)
         return known.get(meant or "", "")
+
+
+def add_json(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_config_file(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--config.file", dest="config_file", type=Path, metavar="FILE", help=text)
