@@ -17,8 +17,7 @@ from trainwarden_exporter.config_file.loader import READ_SECONDS
 from trainwarden_exporter.exceptions import ConfigError, Problem
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.bounded_calls import bounded_call
-from trainwarden_exporter.webserver.service import Readiness, Reloader
-from trainwarden_exporter.webserver.web_file import WebConfigFile
+from trainwarden_exporter.webserver.service import Readiness, Reloader, WebConfigFile
 from trainwarden_remediator.actions.descendants import DescendantTracker
 from trainwarden_remediator.config.exporter_file import ExporterFile
 from trainwarden_remediator.config.schema import Config, Setup, load_setup

@@ -10,7 +10,7 @@ from trainwarden_exporter.logs.line_blocks import LineBlock, parse_block
 from trainwarden_exporter.logs.line_parser import strip_ansi
 from trainwarden_exporter.logs.state import FINGERPRINT_BYTES, Bookmark, Fingerprint
 
-BLOCK_BYTES = 256 << 10
+BLOCK_BYTES = 64 << 10
 """Number of bytes read at once."""
 
 MIN_BAR_BYTES = 8

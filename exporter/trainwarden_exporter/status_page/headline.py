@@ -27,7 +27,11 @@ from trainwarden_exporter.runtime.responsibility import (
 )
 from trainwarden_exporter.status_page.part_views import SETTLING
 from trainwarden_exporter.status_page.problems import Problem
-from trainwarden_exporter.status_page.remediator_client import RemediatorAlert, RemediatorStatus
+from trainwarden_exporter.status_page.remediator_client import (
+    RemediatorAlert,
+    RemediatorStatus,
+    subject,
+)
 from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.series import Tone
 
@@ -106,7 +110,7 @@ def _alerts_without_problem(
     for alert in remediator.firing or ():
         if alert.tone in ("bad", "warn") and not _is_explained(alert, problems):
             summary = f": {alert.summary.rstrip('.')}" if alert.summary else ""
-            about, who = _about(alert.run, alert.worker), alert.who_acts
+            about, who = subject(alert.run, alert.worker), alert.who_acts
             clause = f"{alert.alert} fires on {about}{summary}"
             if who == NOBODY:  # what its summary says is over
                 clause = f"{alert.alert} on {about} has not ended yet"
@@ -114,14 +118,14 @@ def _alerts_without_problem(
             if (clause, how) in shown:  # as of each receiver that is not reached
                 continue
             shown.add((clause, how))
-            subject = alert.run, alert.worker
-            yield Problem(alert.tone, clause, *subject, who=who, how=how, alert=alert.alert)
+            key = alert.run, alert.worker
+            yield Problem(alert.tone, clause, *key, who=who, how=how, alert=alert.alert)
     firing = {(one.alert, one.run, one.worker) for one in remediator.firing or ()}
     for incident in remediator.alerts:
         if incident.tone == "quiet" or (incident.alert, incident.run, incident.worker) in firing:
             continue
         if not any(one.concerns(incident.run, incident.worker) for one in problems):
-            about = _about(incident.run, incident.worker)
+            about = subject(incident.run, incident.worker)
             clause = f"{incident.alert} on {about} is open at the remediator"
             who, how = incident.who_acts, as_sentence(incident.who_acts, incident.handling)
             about_it = incident.run, incident.worker
@@ -393,7 +397,3 @@ def _gone(problem: str) -> str:
 
 def _why_not_known(remediator: RemediatorStatus) -> str:
     return remediator.alerts_problem or "this remediator does not report them"
-
-
-def _about(run: str, worker: str) -> str:
-    return "/".join(part for part in (run, worker) if part) or "the host"

@@ -15,23 +15,26 @@ from trainwarden_exporter.webserver.runbooks import (
     with_finite_step,
 )
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
-from trainwarden_remediator.model import GIVEN_UP
+from trainwarden_remediator.model import GIVEN_UP, WITHOUT_CHECKPOINT
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.policy.alert_handling import AlertView, with_own_step
 from trainwarden_remediator.policy.failing_starts import FAILING, fails_again, mending
 from trainwarden_remediator.policy.halts import is_halted
+from trainwarden_remediator.policy.incident_handling import handling_of
+from trainwarden_remediator.policy.manual_restart import announced_key, manual_restart
+from trainwarden_remediator.policy.situation import Situation
+from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.host_now import HostNow, has_stalled, is_lost
 from trainwarden_remediator.report.incident import runbook_link
 from trainwarden_remediator.report.markdown import code, text
 from trainwarden_remediator.report.model import IncidentRecord
-from trainwarden_remediator.report.refused_runs import refused_runs
 
 
 def describe_todo(host: HostNow) -> Iterator[str]:
     """Yields a line for each thing that an operator has to do."""
     current, incidents, situation = host.current, host.incidents, host.situation
     views = host.views or ()
-    refused = refused_runs(current, incidents, situation)
+    refused = _refused_runs(current, incidents, situation)
     mended = {**_mending(host, views), **refused}
     for key, step in mended.items():
         yield f"{code('/'.join(key))}: {text(step)}"
@@ -139,3 +142,24 @@ def on_subject(alert: Alert) -> str:
     """Returns ` on RUN/WORKER`, or ` on the host`."""
     name = "/".join(part for part in (alert.run, alert.worker) if part)
     return f" on {code(name)}" if name else " on the host"
+
+
+def _refused_runs(
+    current: CurrentState, incidents: Sequence[IncidentRecord], situation: Situation
+) -> Mapping[WorkerKey, str]:
+    """Returns the commands that end and start each such run, as in its message.
+
+    Only of commands of `trainwarden run`: how another one is started is not known.
+    """
+    found = {}
+    for one in incidents:
+        own = (part.incident for part in one.alerts if part.closed is None)
+        refused = [part for part in own if part.last_decision == WITHOUT_CHECKPOINT]
+        if not any(handling_of(part, situation)[0] == YOU for part in refused):
+            continue
+        lacks_folder = one.run in situation.without_checkpoints
+        key = announced_key(WorkerKey(one.run, one.worker), situation.trainers)
+        if typed := manual_restart(key, current.announced, lacks_folder=lacks_folder):
+            stacks = f"`trainwarden stacks {one.run}` names the process that waits. "
+            found[WorkerKey(one.run, one.worker)] = f"{'' if one.fault.cause else stacks}{typed}"
+    return found
