@@ -58,6 +58,7 @@ class Announcement:
             ended_at=None,
             last_lines=[],
             silent_before_stop=None,
+            final_error="",
             left="",
             starts=self.content["starts"] + 1,
         )

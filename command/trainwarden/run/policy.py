@@ -63,11 +63,11 @@ class UserStop:
 
     def __init__(self, shown: bytes) -> None:
         self._at = time.monotonic()
-        self._counts = _read_counts(shown)
+        self._counts = read_counts(shown)
 
     def explains(self, status: int, shown: bytes) -> bool:
         """Returns whether the command has ended because of it, with the wait status `status`."""
-        return is_stop(status, time.monotonic() - self._at, self._counts, _read_counts(shown))
+        return is_stop(status, time.monotonic() - self._at, self._counts, read_counts(shown))
 
 
 def is_stop(
@@ -85,40 +85,10 @@ def is_stop(
     return seconds < UNCOUNTED_STOP_SECONDS
 
 
-def _read_counts(shown: bytes) -> Mapping[bytes, int]:
+def read_counts(shown: bytes) -> Mapping[bytes, int]:
     """Returns the last counts in a text, each by what it counts: a name, or the total of a bar."""
     found = (one.groups() for one in _COUNT.finditer(shown))
     return {(name or total).lower(): int(step or done) for name, step, done, total in found}
-
-
-_TRACEBACK = b"Traceback (most recent call last):"
-_RAISED = re.compile(rb"(?m)^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b(?::.*)?\r?$")
-_OF_TOTAL = re.compile(
-    rb"(?i)\b(?:step|iter(?:ation)?|epoch)s?['\"]?[ :=#\[]{1,3}(\d{1,15}) ?(?:/|of) ?(\d{1,15})\b"
-    rb"|\b(\d{1,15})/(\d{1,15}) ?\["
-)
-"""A count of a total: `step 45/110`, or a progress bar."""
-
-
-def hides_failure(shown: bytes) -> bool:
-    """Returns whether a command with exit status 0 has failed by what it has printed last.
-
-    That is a traceback with nothing after it, though steps were left: a pipe hides the status of
-    the program that failed. A program that goes on after a traceback has caught the error.
-    """
-    before, found, after = shown.rpartition(_TRACEBACK)
-    is_ignored = before.rstrip().rpartition(b"\n")[2].startswith(b"Exception ignored in")
-    raised, counts = _RAISED.search(after), [*_OF_TOTAL.finditer(before)]
-    if not found or is_ignored or raised is None or not counts:
-        return False
-    step, total = (int(one) for one in counts[-1].groups() if one is not None)
-    is_last = not after[raised.end() :].strip()
-    return is_last and step + 1 < total and not any(map(_is_whole, counts))
-
-
-def _is_whole(count: re.Match[bytes]) -> bool:
-    step, total = (int(one) for one in count.groups() if one is not None)
-    return step >= total
 
 
 def end_state(status: int, *, stopped: bool, finishes: bool) -> str:
@@ -137,7 +107,7 @@ def failed_at_once(lasted: float, status: int, shown: bytes) -> bool:
 
     So ends a mistyped one: who sits before the terminal has seen it, and is not to be called.
     """
-    return lasted < AT_ONCE_SECONDS and os.WIFEXITED(status) and not _read_counts(shown)
+    return lasted < AT_ONCE_SECONDS and os.WIFEXITED(status) and not read_counts(shown)
 
 
 def never_works(announcement: Announcement, shown: bytes, *, at_once: bool) -> bool:

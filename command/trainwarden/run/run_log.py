@@ -18,6 +18,11 @@ _CONTROL = re.compile(
 )
 
 
+def without_control(data: bytes) -> bytes:
+    """Returns `data` without control sequences, as of colours, and control characters."""
+    return _CONTROL.sub(b"", data)
+
+
 class RunLog:
     """Appends what a run prints to `path`, and keeps the end of it."""
 
@@ -70,7 +75,7 @@ class RunLog:
         lines = []
         for line in self.tail.replace(b"\r\n", b"\n").split(b"\n"):
             shown = [part for part in line.split(b"\r") if part.strip()][-1:]
-            text = _CONTROL.sub(b"", shown[0]).decode("utf-8", "replace") if shown else ""
+            text = without_control(shown[0]).decode("utf-8", "replace") if shown else ""
             if text.strip():
                 lines.append(text[:MAX_LINE])
         return lines[-LAST_LINES:]

@@ -15,6 +15,7 @@ from typing import Any
 from trainwarden.run.announcement import Announcement
 from trainwarden.run.control import Client, refusal
 from trainwarden.run.ending import GRACE_SECONDS, TICK_MILLISECONDS, Ending
+from trainwarden.run.hidden_failure import find_final_error
 from trainwarden.run.launcher import (
     MESSAGE_BYTES,
     NOT_EXECUTABLE,
@@ -31,7 +32,6 @@ from trainwarden.run.policy import (
     describe_restart,
     end_state,
     failed_at_once,
-    hides_failure,
     is_time_over,
     never_works,
     waits_for_remediator,
@@ -284,12 +284,16 @@ class Wrapper:
         self._relay.drain()
         lasted = time.time() - (self._announcement.content["started_at"] or 0.0)
         stop, finishes = self._user_stop, self._announcement.content["finishes"]
-        finishes = finishes and not (status == 0 and hides_failure(self._log.tail))
+        command = self._announcement.content["argv"], self._announcement.content["cwd"]
+        is_end = status == 0 and finishes
+        error = find_final_error(self._log.tail, *command) if is_end else None
+        finishes = finishes and not (error and error.is_failure)
         stopped = stop is not None and stop.explains(status, self._log.tail)
         over = is_time_over(self._announcement.content["argv"], lasted, status)
         state = end_state(status, stopped=stopped or over, finishes=finishes)
         if self._ending is not None:
             state = "restarting" if self._restarts() else "stopped"
+        self._announcement.content["final_error"] = "" if error is None else error.line
         self._announcement.record_exit(state, status, self._log.last_lines())
         if self._ending is not None:
             return

@@ -265,5 +265,9 @@ def last_error(lines: Sequence[str]) -> str:
 
 def shown_error(lines: Sequence[str]) -> str:
     """Returns `last_error` as pages show it: printable, short, and without secrets."""
-    found = redact(last_error(lines))
-    return shorten("".join(c if c.isprintable() else " " for c in found), MAX_SHOWN)
+    return as_shown(last_error(lines))
+
+
+def as_shown(line: str) -> str:
+    """Returns a line of an error so: printable, short, and without secrets."""
+    return shorten("".join(c if c.isprintable() else " " for c in redact(line)), MAX_SHOWN)

@@ -104,6 +104,9 @@ class Announcement(BaseModel):
     own_restarts: Annotated[tuple[_Restart, ...], Field(max_length=100)] = ()
     """Unix time and wait status of the ends after which `trainwarden run` itself started again."""
     last_lines: Annotated[tuple[_Text, ...], Field(max_length=100)] = ()
+    final_error: _Text = ""
+    """The error that it printed last before exit status 0; if it has finished, it may have failed
+    with it, or have caught it."""
     left: _Text = ""
     """Which processes of an earlier attempt lived when it failed, and what ends them."""
     goes_on: Annotated[tuple[tuple[int, int], ...], Field(max_length=100)] = ()

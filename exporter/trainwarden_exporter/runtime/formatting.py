@@ -89,5 +89,10 @@ stopped as it was meant to, or a shell may hide that it failed."""
 
 def describe_finish(step: float | None, total: float | None) -> str:
     """Returns `has finished`, or `has ended early` of a run with steps left."""
-    early = step is not None and total is not None and step < EARLY_SHARE * total
-    return "has ended early" if early else "has finished"
+    known = step is not None and total is not None
+    return "has ended early" if known and not made_all_steps(step, total) else "has finished"
+
+
+def made_all_steps(step: float | None, total: float | None) -> bool:
+    """Returns whether a run is known to have made its steps, or nearly all of them."""
+    return step is not None and total is not None and step >= EARLY_SHARE * total

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainwarden_exporter.frameworks.error_lines import shown_error
+from trainwarden_exporter.frameworks.error_lines import as_shown, shown_error
 from trainwarden_exporter.processes.announcements import Announcement, describe_end
 from trainwarden_exporter.processes.left_behind import count_left_behind
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.runtime.formatting import format_duration
+from trainwarden_exporter.runtime.formatting import format_duration, made_all_steps
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page.series import Series, Tone
@@ -48,6 +48,8 @@ class WorkerView:
     """Whether its `trainwarden run` is about to start it again."""
     left_behind: int = 0
     """How many processes of an announced worker that has finished go on, unwatched."""
+    perhaps_failed: str = ""
+    """The error that an announced worker has printed last, which has finished with steps left."""
     own_restarts: str = ""
     """How often its `trainwarden run` has started it again itself, and why last."""
 
@@ -61,7 +63,8 @@ class WorkerView:
     @property
     def state(self) -> str:
         if self.finished:
-            return "ended, and goes on unwatched" if self.left_behind else "finished"
+            ended = "ended, perhaps failed" if self.perhaps_failed else "finished"
+            return "ended, and goes on unwatched" if self.left_behind else ended
         if self.failure:
             return f"failed: {self.failure}"
         if self.processes < self.expected:
@@ -75,7 +78,7 @@ class WorkerView:
     @property
     def tone(self) -> Tone:
         if self.finished:
-            return "warn" if self.left_behind else "quiet"
+            return "warn" if self.left_behind or self.perhaps_failed else "quiet"
         if self.processes < self.expected:
             return "warn" if self.processes + self.unconfirmed >= self.expected else "bad"
         return "warn" if self.memory_tone == "good" and self._old else self.memory_tone
@@ -142,6 +145,9 @@ def build_worker_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[Work
                 announced.get(WorkerKey(key[0], key[1])),
                 series.of("worker_restarts_total", *key),
                 now,
+                steps_left=not made_all_steps(
+                    series.of("training_step", key[0]), series.of("training_total_steps", key[0])
+                ),
             ),
         )
         for key, expected in series.all("worker_expected_processes").items()
@@ -149,14 +155,20 @@ def build_worker_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[Work
 
 
 def _announced_facts(
-    found: Announcement | None, restarts: float | None, now: float
+    found: Announcement | None, restarts: float | None, now: float, *, steps_left: bool
 ) -> dict[str, Any]:
-    """`restarts`: how many the exporter has seen since its own start."""
+    """`restarts`: how many the exporter has seen since its own start.
+
+    `steps_left`: whether it is not known that the run has made its steps.
+    """
     if found is None:
         return {"restarts": restarts}
     facts: dict[str, Any] = {"own_restarts": _own_restarts(found.own_restarts, now)}
     facts |= {"restarts": max(restarts or 0, found.starts - 1)}
     facts |= {"left_behind": count_left_behind([found])}
+    if steps_left and found.state == "finished" and found.final_error:
+        error = as_shown(found.final_error)
+        facts |= {"perhaps_failed": error, "start_command": found.start_command}
     if found.failure:
         facts |= {
             "failure": found.failure,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from trainwarden_exporter.inference.health_model import HealthReason
 from trainwarden_exporter.processes.left_behind import describe_left_behind
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.processes.typed_commands import dismissal
+from trainwarden_exporter.processes.typed_commands import dismissal, start_again
 from trainwarden_exporter.runtime.formatting import format_duration, format_room, format_size
 from trainwarden_exporter.runtime.responsibility import NOBODY, YOU, as_sentence, left_alone
 from trainwarden_exporter.status_page.disks import DiskView
@@ -73,13 +73,17 @@ def worker_problems(workers: Sequence[WorkerView]) -> Iterator[Problem]:
         if worker.tone in ("bad", "warn"):
             clause = f"{worker.run}/{worker.name} {_worker_state(worker)}"
             gone = bool(worker.failure) or worker.processes + worker.unconfirmed < worker.expected
-            gone = gone and not worker.left_behind
+            ended = bool(worker.left_behind or worker.perhaps_failed)
+            gone = gone and not ended
             about, failed = (worker.run, worker.name), bool(worker.failure)
             restarts = f"Its trainwarden run starts it again (restarts: {worker.own_restarts})."
             how = restarts if worker.restarts_itself else ""
-            who = NOBODY if how else YOU if worker.left_behind else ""
-            start, end = worker.start_command, dismissal(WorkerKey(*about), keys) if failed else ""
-            over = not gone and not worker.left_behind and worker.memory_tone == "bad"
+            who = NOBODY if how else YOU if ended else ""
+            start, end = worker.start_command, dismissal(WorkerKey(*about), keys)
+            if worker.perhaps_failed:
+                how = " ".join(filter(None, ("Its log shows whether.", start_again(start), end)))
+            end = end if failed else ""
+            over = not gone and not ended and worker.memory_tone == "bad"
             one = Problem(worker.tone, clause, *about, gone, failed, start, end, who=who, how=how)
             yield replace(one, over_limit=over)
 
@@ -178,6 +182,9 @@ def host_problems(host: HostView, gpus: GpusView, disks: Iterable[DiskView]) -> 
 def _worker_state(worker: WorkerView) -> str:
     if worker.left_behind:
         return f"is not watched: {describe_left_behind(worker.left_behind)}"
+    if worker.perhaps_failed:
+        error = worker.perhaps_failed.rstrip(".")
+        return f"has ended with exit status 0, and perhaps failed: {error}"
     if worker.failure:
         error = f": {worker.error.rstrip('.')}" if worker.error else ""
         return f"has failed ({worker.failure}){error}"

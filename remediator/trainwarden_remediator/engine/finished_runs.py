@@ -6,7 +6,9 @@ import asyncio
 import math
 from contextlib import suppress
 
+from trainwarden_exporter.frameworks.error_lines import as_shown
 from trainwarden_exporter.processes.left_behind import count_left_behind
+from trainwarden_exporter.runtime.formatting import made_all_steps
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.observation.model import ExporterState, RunState
@@ -70,6 +72,8 @@ class FinishedRuns:
             if others and now - self._ending.setdefault(name, now) < ENDING_SECONDS:
                 continue  # `trainwarden run` stops those of its file with the run
             is_complete = run.total_steps is not None and run.step == run.total_steps
+            all_made = made_all_steps(run.step, run.total_steps)
+            failed = {} if all_made else self._perhaps_failed(name)
             left = await asyncio.to_thread(self._count_left_behind, name)
             # what lives on after all steps trains no more
             goes_on = {"goes_on": left} if left and not is_complete else {}
@@ -77,7 +81,7 @@ class FinishedRuns:
             if names := sorted(worker for worker, _ in others):
                 still = {"still_run": names, "stop": f"trainwarden stop {name}"}
                 still["rings"] = not others <= known
-            await self._record(name, run, **goes_on, **still, **run.spoilt)
+            await self._record(name, run, **goes_on, **still, **failed, **run.spoilt)
             self._known.add(name)
             self._left[name] = others
             self._unended[name] = self._context.clock.monotonic()
@@ -126,6 +130,19 @@ class FinishedRuns:
             if one.announcement.state == "finished"
             and (one.announcement.ended_at or 0.0) > max(since, reported.get(key.run, 0.0))
         }
+
+    def _perhaps_failed(self, run: str) -> dict[str, object]:
+        """Returns the error that a finished command has printed last, if there is one.
+
+        It may have failed with it, though its exit status is 0, or have caught it.
+        """
+        for key, one in self._context.setup.announced.workers.items():
+            found = one.announcement
+            if key.run == run and found.state == "finished" and found.final_error:
+                error = as_shown(found.final_error)
+                facts = {"last_error": error, "log": str(found.log or "")}
+                return {"perhaps_failed": True, **facts, "start": found.start_command}
+        return {}
 
     def _running_commands(self, run: str) -> frozenset[tuple[str, float]]:
         """Returns the announced commands of a run that have not ended, with their starts."""

@@ -207,18 +207,18 @@ def describe(event: Event) -> str:
 def _describe_finish(facts: dict[str, Any]) -> str:
     if goes_on := facts.get("goes_on"):
         return describe_left_behind(goes_on)
-    step, total = facts.get("step"), facts.get("total")
+    step, total, stop, waits = map(facts.get, ("step", "total", "stop", "unended"))
     at = "" if step is None else f" at step {step:,.0f}"
     of = "" if step is None or total is None else f" of {total:,.0f}"
     ended = "has made its last step" if facts.get("ends") else describe_finish(step, total)
-    finish = f"the run {ended}{at}{of}"
+    failed = " with exit status 0, and has perhaps failed: an error was printed last"
+    finish = f"the run {ended}{at}{of}{failed if facts.get('perhaps_failed') else ''}"
     if (until := facts.get("finite_until")) is not None:
         since = f"{finish}, but its loss is NaN or infinite, and was finite until step {until:,.0f}"
         finish = f"{since}: what it saved from then on is of no use"
     if others := facts.get("still_run"):
         runs, them = ("still runs", "it") if len(others) == 1 else ("still run", "them")
-        finish = f"{finish}; {' and '.join(others)} {runs}: `{facts.get('stop')}` ends {them}"
-    stop, waits = facts.get("stop"), facts.get("unended")
+        finish = f"{finish}; {' and '.join(others)} {runs}: `{stop}` ends {them}"
     ends = f"; `{stop}` ends it" if stop else ""
     return f"{finish}, and its process does not end: {waits}{ends}" if waits else finish
 

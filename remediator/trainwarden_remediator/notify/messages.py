@@ -62,10 +62,13 @@ HALTED_TITLE = "a run stands still, as it was halted by hand"
 STALL_ENDED_TITLE = "a run goes on, its stall has ended"
 """The title of `stalled` of such an end, if the remediator has not acted."""
 
-NOT_FINITE_TITLE = "a run has finished with a loss that is not finite"
-LAST_STEP_TITLE = "a run has made its last step and does not end"
-UNWATCHED_TITLE = "a command has ended, and its processes go on unwatched"
-"""The title of `finished` of a command that has left processes behind."""
+_ENDS = {
+    "goes_on": "a command has ended, and its processes go on unwatched",
+    "ends": "a run has made its last step and does not end",
+    "finite_until": "a run has finished with a loss that is not finite",
+    "perhaps_failed": "a run has ended, and perhaps failed",
+}
+"""The titles of `finished` of other ends, by a fact of its event."""
 
 LOOP_TITLE = "restarted again and again, operator needed"
 """The title of `held_by_alert` of a restart loop."""
@@ -222,7 +225,8 @@ def _asks(notification: Notification) -> bool:
     """Whether an operator acts on what is not urgent."""
     facts = notification.event.facts
     still_run = facts.get("still_run") and facts.get("rings", True)
-    return bool(still_run or "finite_until" in facts or facts.get("halted") or facts.get("goes_on"))
+    asks = any(map(facts.get, ("halted", "goes_on", "perhaps_failed")))
+    return bool(still_run or "finite_until" in facts or asks)
 
 
 def _states(notifications: Sequence[Notification]) -> Iterator[Notification]:
@@ -260,9 +264,9 @@ def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> Messa
     event = notification.event
     what = _what(event)
     named, typed = start_in(str(event.facts.get("detail") or ""))
-    start = (
-        notification.fault.start or typed if notification.notification_event == "blocked" else ""
-    )
+    start = str(event.facts.get("start", ""))
+    if notification.notification_event == "blocked":
+        start = notification.fault.start or typed
     if not 0 < len(start) <= VALUE_LENGTH:  # a part of it must not be typed
         start = ""
     if named:
@@ -349,12 +353,8 @@ def _title(notification: Notification) -> str:
         return HALTED_TITLE
     if "lasted_seconds" in notification.event.facts:
         return STALL_ENDED_TITLE
-    if notification.event.facts.get("goes_on"):
-        return UNWATCHED_TITLE
-    if notification.event.facts.get("ends"):
-        return LAST_STEP_TITLE
-    if "finite_until" in notification.event.facts:
-        return NOT_FINITE_TITLE
+    if end := next((one for one in _ENDS if one in notification.event.facts), ""):
+        return _ENDS[end]
     if notification.notification_event == "held_by_alert":
         is_loop = notification.event.alert == RESTART_LOOP
         return LOOP_TITLE if is_loop else TITLES["held_by_alert"]

@@ -530,6 +530,18 @@ class TestAWorkerThatRuns:
         samples(collector)
         assert list(collector.artifacts) == []
 
+    @pytest.mark.parametrize("end", [{"goes_on": ((7, 1),)}, {"final_error": "KeyError: 'a'"}, {}])
+    def test_an_announced_end_is_shown_if_it_may_not_be_one(
+        self, proc: FakeProc, end: dict[str, Any]
+    ) -> None:
+        one = Announcement(run="demo", worker="rollout-0", pid=10, state="finished", **end)
+        announced = AnnouncedRuns({one.key: AnnouncedWorker(one, Path("/runs.d/a.json"), 0)})
+        collector = WorkersCollector(
+            [run(rollout())], root=proc.root, announced=lambda _now, _before: announced
+        )
+        samples(collector)
+        assert list(collector.artifacts) == [one] * bool(end)
+
     def test_a_failure_between_two_collections_has_its_exit_code(self, proc: FakeProc) -> None:
         one = Announcement(
             run="demo",

@@ -89,6 +89,34 @@ def test_a_command_that_has_failed_shows_its_error_and_what_starts_it_again() ->
     assert shown == [f"`trainwarden stop {KEY[0]} --worker rollout-0` dismisses it."]
 
 
+@pytest.mark.parametrize(("step", "failed"), [(35, True), (400, False)])
+def test_a_command_that_ended_with_an_error_and_steps_left_is_yours(
+    step: float, *, failed: bool
+) -> None:
+    command = {"argv": ("sh", "a.sh"), "options": (), "cwd": "/w", "final_error": "KeyError: 'a'."}
+    about = {"run": KEY[0], "worker": KEY[1], "pid": 7, "state": "finished"}
+    one = Announcement.model_validate({**about, **command})
+    samples = (
+        family("worker_expected_processes", (KEY, 1)),
+        family("worker_finished", (KEY, 1)),
+        family("training_step", ((KEY[0],), step)),
+        family("training_total_steps", ((KEY[0],), 400)),
+    )
+    outcome = Outcome("workers", 0.1, samples, artifacts=(one,))
+    (view,) = build_worker_views([outcome], now=1000)
+    shown = [(found.who, found.clause, found.how, found.gone) for found in worker_problems([view])]
+    named = "demo/rollout-0 has ended with exit status 0, and perhaps failed: KeyError: 'a'"
+    typed = "When its cause is mended: `cd /w && trainwarden run -- sh a.sh`."
+    how = f"Its log shows whether. {typed} `trainwarden stop demo` dismisses it."
+    assert shown == [(YOU, named, how, False)] * failed
+    assert (view.state, view.tone) == (
+        ("ended, perhaps failed", "warn") if failed else ("finished", "quiet")
+    )
+    again = one.model_copy(update={"state": "running"})
+    (view,) = build_worker_views([replace(outcome, artifacts=(again,))], now=1000)
+    assert not view.perhaps_failed
+
+
 def test_a_command_that_goes_on_unwatched_is_not_shown_as_finished() -> None:
     process = read_process(os.getpid())
     assert process is not None

@@ -238,6 +238,43 @@ async def test_a_run_that_finishes_with_a_loss_of_nan_calls_for_a_start_from_bef
     )
 
 
+@pytest.mark.parametrize(
+    ("step", "total", "failed"), [(35, 400, True), (35, None, True), (399, 400, False)]
+)
+async def test_a_run_that_ends_with_an_error_and_steps_left_has_perhaps_failed(
+    tmp_path: Path,
+    journal: Journal,
+    clock: FakeClock,
+    step: float,
+    total: float | None,
+    *,
+    failed: bool,
+) -> None:
+    command = {"argv": ("sh", "a.sh"), "options": ("--name", "demo"), "cwd": "/w", "log": "/l"}
+    error = {"final_error": "ConnectionError: token=s3cr3t-Value"}
+    receiver = {"name": "ops", "kind": "json", "url": "http://127.0.0.1:1/"}
+    setup = replace(
+        make_setup(tmp_path, notify={"receivers": [receiver]}),
+        announced=AnnouncedRuns(announced(state="finished", **command, **error)),
+    )
+    observer = FakeObserver(runs={"demo": RunState()})
+    task = asyncio.create_task(Maintenance(_context(setup, journal, observer, clock)).run())
+    await clock.settle()
+    await clock.advance(RUNS_SECONDS)
+    observer.runs["demo"] = RunState(finished=True, step=step, total_steps=total)
+    async with asyncio.timeout(DEADLINE_SECONDS):  # it is recorded by a thread
+        while not _finished(journal):
+            await clock.advance(RUNS_SECONDS)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    (found,) = (one for one in journal.newest_events(100) if one.kind == "run_finished")
+    assert ("perhaps failed" in describe(found)) == failed
+    shown = {name: found.facts.get(name) for name in ("last_error", "log", "start")}
+    start = "cd /w && trainwarden run --name demo -- sh a.sh"
+    known = {"last_error": "ConnectionError: token=[redacted]", "log": "/l", "start": start}
+    assert shown == (known if failed else dict.fromkeys(known))
+
+
 @pytest.mark.parametrize("ends", [True, False])
 async def test_a_finished_run_whose_other_commands_still_run_names_them(
     tmp_path: Path, journal: Journal, clock: FakeClock, *, ends: bool

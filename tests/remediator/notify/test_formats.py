@@ -151,6 +151,26 @@ def test_a_command_that_goes_on_unwatched_is_not_reported_as_finished() -> None:
     assert item.values["What"].startswith("its command has ended, and 2 processes of it go on")
 
 
+def test_a_run_that_has_perhaps_failed_asks_you_and_names_its_error() -> None:
+    facts: dict[str, Any] = {"step": 35, "total": 400}
+    early = replace(notification("finished"), event=replace(event("run_finished"), facts=facts))
+    error = {"last_error": "ConnectionError: no bucket", "log": "/l", "start": "trainwarden run"}
+    facts = {**facts, "perhaps_failed": True, **error}
+    one = replace(notification("finished"), event=replace(event("run_finished"), facts=facts))
+    message = build_message([one], instance="i", mode="act")
+    assert message.title == "a run has ended, and perhaps failed"
+    (item,) = message.items
+    assert (item.values["Who acts"], message.calls) == ("You, now", True)
+    assert item.values["What"] == (
+        "the run has ended early at step 35 of 400 with exit status 0, and has perhaps failed: an"
+        " error was printed last"
+    )
+    assert item.values["Last error"] == "ConnectionError: no bucket"
+    assert (item.values["Log"], item.values["Start again"]) == ("/l", "trainwarden run")
+    quiet = build_message([early], instance="i", mode="act")
+    assert (quiet.items[0].values["Who acts"], quiet.calls) == ("Nobody needs to", False)
+
+
 def test_a_finished_run_whose_server_still_runs_asks_you_to_end_it() -> None:
     facts = {"step": 1, "still_run": ["server"], "stop": "trainwarden stop rl"}
     one = replace(notification("finished"), event=replace(event("run_finished"), facts=facts))
