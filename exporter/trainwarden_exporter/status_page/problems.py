@@ -25,6 +25,10 @@ from trainwarden_exporter.status_page.run_views import (
 from trainwarden_exporter.status_page.series import Tone
 from trainwarden_exporter.webserver.runbooks import NOTHING_SAVED
 
+_NOT_FINITE = (
+    "No restart heals it. If it lasts, `trainwarden runbook TrainingNotFinite` says what to do."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -140,6 +144,10 @@ def _checkpoint_problems(run: RunView) -> Iterator[Problem]:
             in_save = shown.saving or shown.settling
             full = (shown.left or 0) < 1 and not (unusable or overdue or in_save)
             one = Problem(shown.tone, _checkpoint(run, shown), run.name, overdue=overdue)
+            if (
+                shown.is_late and not shown.resume_problem
+            ):  # from the first look on: nothing heals it
+                one = replace(one, who=YOU, how=_NOT_FINITE)
             yield replace(one, tone="bad", full=True) if full else one
 
 
