@@ -11,7 +11,13 @@ from trainwarden_exporter.processes.left_behind import describe_left_behind
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import dismissal
 from trainwarden_exporter.runtime.formatting import format_duration, format_room, format_size
-from trainwarden_exporter.runtime.responsibility import NOBODY, YOU, as_sentence, left_alone
+from trainwarden_exporter.runtime.responsibility import (
+    NOBODY,
+    NOT_FINITE_HANDLING,
+    YOU,
+    as_sentence,
+    left_alone,
+)
 from trainwarden_exporter.status_page.disks import DiskView
 from trainwarden_exporter.status_page.gpus import GpusView
 from trainwarden_exporter.status_page.host import HostView, WorkerView
@@ -24,10 +30,6 @@ from trainwarden_exporter.status_page.run_views import (
 )
 from trainwarden_exporter.status_page.series import Tone
 from trainwarden_exporter.webserver.runbooks import NOTHING_SAVED
-
-_NOT_FINITE = (
-    "No restart heals it. If it lasts, `trainwarden runbook TrainingNotFinite` says what to do."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ def _checkpoint_problems(run: RunView) -> Iterator[Problem]:
             if (
                 shown.is_late and not shown.resume_problem
             ):  # from the first look on: nothing heals it
-                one = replace(one, who=YOU, how=_NOT_FINITE)
+                one = replace(one, who=YOU, how=as_sentence(YOU, NOT_FINITE_HANDLING))
             yield replace(one, tone="bad", full=True) if full else one
 
 

@@ -164,8 +164,8 @@ def test_a_loss_of_nan_is_yours_from_the_first_look_on() -> None:
         assert found.sentence.startswith("the loss of hang is NaN or infinite: its newest")
         assert found.who == YOU
         assert found.how == (
-            "No restart heals it. If it lasts, `trainwarden runbook TrainingNotFinite` says what "
-            "to do."
+            "No restart heals a loss that is not finite; if it lasts, `trainwarden runbook "
+            "TrainingNotFinite` says what to do."
         )
     assert not list(run_problems(replace(run, checkpoints=(replace(saved, finite_until=None),))))
 
