@@ -11,7 +11,13 @@ from trainwarden_exporter.processes.left_behind import describe_left_behind
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import dismissal, start_again
 from trainwarden_exporter.runtime.formatting import format_duration, format_room, format_size
-from trainwarden_exporter.runtime.responsibility import NOBODY, YOU, as_sentence, left_alone
+from trainwarden_exporter.runtime.responsibility import (
+    NOBODY,
+    NOT_FINITE_HANDLING,
+    YOU,
+    as_sentence,
+    left_alone,
+)
 from trainwarden_exporter.status_page.disks import DiskView
 from trainwarden_exporter.status_page.gpus import GpusView
 from trainwarden_exporter.status_page.host import HostView, WorkerView
@@ -144,6 +150,10 @@ def _checkpoint_problems(run: RunView) -> Iterator[Problem]:
             in_save = shown.saving or shown.settling
             full = (shown.left or 0) < 1 and not (unusable or overdue or in_save)
             one = Problem(shown.tone, _checkpoint(run, shown), run.name, overdue=overdue)
+            if (
+                shown.is_late and not shown.resume_problem
+            ):  # from the first look on: nothing heals it
+                one = replace(one, who=YOU, how=as_sentence(YOU, NOT_FINITE_HANDLING))
             yield replace(one, tone="bad", full=True) if full else one
 
 

@@ -35,14 +35,14 @@ from trainwarden_remediator.model import (
     Reason,
     Verdict,
 )
-from trainwarden_remediator.notify.held_back import ACTED_AGAIN, held_back, reported_healing
-from trainwarden_remediator.notify.incident_facts import read_attempts, read_fault, read_healed
-from trainwarden_remediator.notify.messages import (
-    Notification,
+from trainwarden_remediator.notify.classification import (
     deduplication_key,
     notification_event_of,
     subject_of,
 )
+from trainwarden_remediator.notify.held_back import ACTED_AGAIN, held_back, reported_healing
+from trainwarden_remediator.notify.incident_facts import read_attempts, read_fault, read_healed
+from trainwarden_remediator.notify.messages import Notification
 from trainwarden_remediator.policy.hold_text import end_soon
 
 MAX_QUEUE = 200

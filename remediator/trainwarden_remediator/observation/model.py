@@ -175,6 +175,12 @@ class RunState:
         return min(steps, default=None)
 
     @property
+    def saves_spoilt(self) -> bool:
+        """Whether it goes on, and has saved since its loss became NaN or infinite."""
+        until = self.loss_finite_until
+        return not self.finished and until is not None and (self.checkpoint or 0.0) > until
+
+    @property
     def spoilt(self) -> Mapping[str, object]:
         """The facts about a loss that is not finite at its end; empty if it is finite."""
         until = self.loss_finite_until

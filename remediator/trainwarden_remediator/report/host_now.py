@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import (
     NOBODY,
+    NOT_FINITE_HANDLING,
     NOTHING_YET,
     YOU,
     as_sentence,
@@ -108,6 +109,8 @@ def _faults(host: HostNow, exporter: ExporterState) -> Iterator[tuple[str, str, 
     for name, run in exporter.runs.items():
         if has_stalled(run, host.now):
             yield name, *host.situation.stall_handling(name)
+        if run.saves_spoilt:
+            yield name, YOU, NOT_FINITE_HANDLING
 
 
 def unwell_runs(host: HostNow) -> Mapping[str, bool]:

@@ -104,7 +104,7 @@ def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
         if run.checkpoint_at is not None:
             saved += f", {style.times.clock(run.checkpoint_at)}"
         until = run.loss_finite_until
-        if until is not None and (run.checkpoint or 0) > until:
+        if until is not None and run.saves_spoilt:
             saved += f", **after step {until:,.0f}, the last with a finite loss**"
     stands, at = stands_still(run, now), run.last_step_at
     if at is None and stands:

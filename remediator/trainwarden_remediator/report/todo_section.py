@@ -6,7 +6,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.redaction import redact
-from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, STALL, YOU, urgency
+from trainwarden_exporter.runtime.responsibility import (
+    NOBODY,
+    NOT_FINITE_HANDLING,
+    REMEDIATOR,
+    STALL,
+    YOU,
+    urgency,
+)
 from trainwarden_exporter.webserver.runbooks import (
     ALERTMANAGER,
     ALERTMANAGER_STEP,
@@ -15,7 +22,7 @@ from trainwarden_exporter.webserver.runbooks import (
     with_finite_step,
 )
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
-from trainwarden_remediator.model import GIVEN_UP, WITHOUT_CHECKPOINT
+from trainwarden_remediator.model import GIVEN_UP, NOT_FINITE, WITHOUT_CHECKPOINT
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.policy.alert_handling import AlertView, with_own_step
 from trainwarden_remediator.policy.failing_starts import FAILING, fails_again, mending
@@ -45,7 +52,7 @@ def describe_todo(host: HostNow) -> Iterator[str]:
     parts = (one.alerts for one in incidents if (one.run, one.worker) in refused)
     refusing = {part.incident.id for own in parts for part in own}
     if isinstance(current.exporter, ExporterState):
-        yield from _spoilt(current.exporter, situation.without_checkpoints)
+        yield from _spoilt(current.exporter, situation.without_checkpoints, views)
         yield from _stalls(host, current.exporter, views)
         yield from _missing_workers(host, current.exporter, views)
     for view in (one for one in with_own_step(views) if urgency(one.who) < urgency(REMEDIATOR)):
@@ -63,9 +70,14 @@ def describe_todo(host: HostNow) -> Iterator[str]:
         yield "Restore the monitoring: the exporter does not answer."
 
 
-def _spoilt(exporter: ExporterState, lacking: Collection[str]) -> Iterator[str]:
-    """Yields a line for each run that has finished with a loss that is not finite."""
+def _spoilt(
+    exporter: ExporterState, lacking: Collection[str], views: Sequence[AlertView]
+) -> Iterator[str]:
+    """Yields a line for each run with a loss that is not finite: finished, or without an alert."""
+    alerted = {one.alert.run for one in views if one.alert.name == NOT_FINITE}
     for name, run in exporter.runs.items():
+        if run.saves_spoilt and name not in alerted:
+            yield f"{code(name)}: {NOT_FINITE_HANDLING}."
         if run.finished and (until := run.loss_finite_until) is not None:
             if name in lacking or run.sound_checkpoint(until) is None:
                 yield f"Start {code(name)} again: {NOTHING_SAVED}."

@@ -154,6 +154,35 @@ def test_a_disk_without_room_for_the_next_checkpoint_is_yours_before_its_alert()
     assert (late.who, late.how) == (YOU, f"{held[0].upper()}{held[1:]}.")
 
 
+def test_a_loss_of_nan_is_yours_from_the_first_look_on() -> None:
+    """Nothing heals it, and the alert that calls you waits for the best part of a minute."""
+    saved = CheckpointView("trainer", 50, 5.0, 10.0, finite_until=39.0)
+    run = replace(HUNG, silence=1.0, step_age=1.0, checkpoints=(saved,))
+    line = firing("TrainingErrorStorm", "hang", NOBODY, "its run has been started since")
+    nan = firing("TrainingNotFinite", "hang", YOU, UNHANDLED, "bad")
+    for known in (status(), status(line), status(line, nan)):
+        found = summarize(run_problems(run), [run], known)
+        assert found.sentence.startswith("the loss of hang is NaN or infinite: its newest")
+        assert found.who == YOU
+        assert found.how == (
+            "No restart heals a loss that is not finite; if it lasts, `trainwarden runbook "
+            "TrainingNotFinite` says what to do."
+        )
+    assert not list(run_problems(replace(run, checkpoints=(replace(saved, finite_until=None),))))
+
+
+def test_status_says_why_nobody_acts_on_an_alert_that_has_not_ended() -> None:
+    again = "its run has made a step since: the alert ends within half a minute"
+    stall = firing(STALL, "other", NOBODY, again)
+    slow = firing("TrainingRankSlow", "demo", YOU, UNHANDLED)
+    data = status_json(PageData(0, 0, None, 0, (), remediator=status(slow, stall)))
+    (line,) = [one for one in describe(data, every=True) if STALL in one]
+    assert line == (
+        "  also: TrainingStepStalled on other has not ended yet (Nobody needs to). Its run has made"
+        " a step since: the alert ends within half a minute."
+    )
+
+
 def test_little_room_while_a_checkpoint_is_written_is_not_yours() -> None:
     """What saves first and deletes the oldest then needs no more room than it has."""
     saved = CheckpointView("trainer", 50, 5.0, 10.0, left=0.4)

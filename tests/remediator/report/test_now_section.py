@@ -27,10 +27,12 @@ from trainwarden_exporter.processes.announcements import (
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import (
     NOBODY,
+    NOT_FINITE_HANDLING,
     NOTHING_YET,
     REMEDIATOR,
     STALLED,
     YOU,
+    as_sentence,
 )
 from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
@@ -240,6 +242,23 @@ def test_a_checkpoint_from_after_a_loss_that_is_not_finite_is_marked(
     run = replace(run, proved_checkpoint="/r/epoch-380.pt")
     text = head(report(tmp_path, CurrentState(exporter(run), ())))
     assert "newest complete checkpoint: epoch 380" in text
+
+
+@pytest.mark.usefixtures("journal")
+def test_a_loss_of_nan_is_yours_before_its_alert_and_named_once_beside_it(tmp_path: Path) -> None:
+    run = replace(TRAINS, checkpoint=380, finite_until={("trainer", "loss"): 300})
+    alert = make_alert(
+        alertname="TrainingNotFinite", severity="critical", worker="", remediation=""
+    )
+    yours = f"**Who acts: {YOU}.** {as_sentence(YOU, NOT_FINITE_HANDLING)}"
+    early = head(report(tmp_path, CurrentState(exporter(run), ())))
+    assert yours in early
+    assert f"- `demo`: {NOT_FINITE_HANDLING}." in early
+    late = head(report(tmp_path, CurrentState(exporter(run), [alert])))
+    assert f"Who acts: {YOU}" in late
+    assert NOT_FINITE_HANDLING not in late.partition("## What to do")[2]
+    for sound in (replace(run, checkpoint=300), replace(run, finite_until={}), TRAINS):
+        assert yours not in report(tmp_path, CurrentState(exporter(sound), ()))
 
 
 @pytest.mark.usefixtures("journal")
