@@ -83,7 +83,9 @@ class RunState:
     progress_at: float | None = None
     """Time of the last step or change of phase."""
     stall_limit: float | None = None
-    """Seconds that the run may take without progress in its present phase."""
+    """Seconds that the run may take without progress in its present phase,"""
+    pause_limit: float | None = None
+    """and the same without other signs of a problem: no shorter than its harmless pauses were."""
     phase: str = ""
     trainer_processes: float | None = None
     """Number of processes of its trainer."""

@@ -70,12 +70,11 @@ def decide(incident: Incident, state: PolicyState, now: float) -> Decision:
                 if stalls and not stopped
                 else Decision(Verdict.REFUSE, "resolved")
             )
+        if stopped:
+            return _decide_stopped(incident, state, now)
         # An alert that is no longer repeated is from before an outage (harm 5).
         if (unrepeated := _decide_unrepeated(incident, state, now)) is not None:
             return unrepeated
-    if stopped:
-        reason = state.setup.stop_reason(incident.run, incident.worker)
-        return Decision(Verdict.REFUSE, reason)
     if not incident.remediation:
         return Decision(Verdict.REFUSE, "no_remediation")
     if playbook is None:
@@ -133,6 +132,22 @@ def _without_checkpoint(incident: Incident) -> Decision | None:
     if incident.last_decision != WITHOUT_CHECKPOINT:
         return None
     return Decision(Verdict.REFUSE, "no_checkpoint", detail=incident.last_detail)
+
+
+def _decide_stopped(incident: Incident, state: PolicyState, now: float) -> Decision:
+    """Decides about an alert of what an operator has stopped.
+
+    Its end never arrives where another alert inhibits it, or this program is down meanwhile.
+    """
+    stopped = Decision(Verdict.REFUSE, state.setup.stop_reason(incident.run, incident.worker))
+    quiet = min(incident.repeated_for(stopped, now), now - incident.last_received_at)
+    if quiet < RELIST_GRACE_SECONDS:
+        return stopped
+    if state.snapshot is None:
+        return Decision(Verdict.OBSERVE_FIRST, "needs_observation")
+    alerts = state.snapshot.alerts
+    gone = alerts is not None and incident.fingerprint not in alerts.states
+    return Decision(Verdict.REFUSE, "alert_stale") if gone else stopped
 
 
 def _decide_unrepeated(incident: Incident, state: PolicyState, now: float) -> Decision | None:

@@ -18,7 +18,7 @@ from trainwarden_remediator.model import (
     PastAction,
     is_unattended,
 )
-from trainwarden_remediator.policy.alert_end import OUTLASTS_RUN, alert_end
+from trainwarden_remediator.policy.alert_end import alert_end, outlasts_stop
 from trainwarden_remediator.policy.hold_text import held, hold_on, holder
 from trainwarden_remediator.policy.situation import Situation
 
@@ -90,7 +90,7 @@ def is_refused(
 def _by_decision(incident: Incident, situation: Situation) -> tuple[str, str]:
     verdict, _, reason = incident.last_decision.partition(" ")
     described = _described(incident, reason, pages=situation.pages)
-    outlasts = reason in STOPPED and incident.alert.startswith(OUTLASTS_RUN)
+    outlasts = reason in STOPPED and outlasts_stop(incident.alert)
     if (reason in _OVER and not outlasts) or incident.is_over:
         return NOBODY, described
     if reason == "stall_lasts":

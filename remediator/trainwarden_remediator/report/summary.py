@@ -9,6 +9,7 @@ from typing import Literal
 from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_remediator.journal.event_text import brief_reason, describe_reason
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, WORKER_GONE
+from trainwarden_remediator.policy.alert_end import outlasts_stop
 from trainwarden_remediator.report.fault import downtime, origin
 from trainwarden_remediator.report.markdown import format_elapsed
 from trainwarden_remediator.report.model import ActionRecord, IncidentRecord
@@ -87,7 +88,8 @@ def _headline(incident: IncidentRecord) -> Headline:
         )
     if incident.closed is None and incident.resolved_at is None:
         mended = last in _WATCHED or (last == "restart" and healed[-1:] == incident.repairs[-1:])
-        return _open_headline(last, healed=bool(healed) and mended)
+        stopped = last == "stopped" and not outlasts_stop(incident.alert)
+        return _open_headline(last, healed=bool(healed) and mended, stopped=stopped)
     if healed and not _was_held_since(incident, healed[-1]):
         how = "after a hold by an operator" if "held" in reasons else "automatically"
         done = f"**Healed** {how} by {plural(len(incident.repairs), 'action')}"
@@ -207,7 +209,10 @@ def _ended_since(incident: IncidentRecord) -> bool:
     return abandoned and ended_at is not None and ended_at > (closed_at or 0.0)
 
 
-def _open_headline(last: str, *, healed: bool) -> Headline:
+def _open_headline(last: str, *, healed: bool, stopped: bool) -> Headline:
+    if stopped:
+        sentence = f"The alert has not ended yet; **{describe_reason(last)}**."
+        return Headline("stopped", "stopped by an operator", sentence)
     if last == "hold":
         sentence = "**Held**: no actions while the alert fires. An operator is needed."
         return Headline("held", "**held, firing**", sentence)

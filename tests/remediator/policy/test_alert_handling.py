@@ -162,7 +162,12 @@ def test_a_restart_loop_is_yours_while_the_last_restart_is_checked(
         ("TrainingTroubleLine", NOBODY, "its run has been stopped: the alert ends within 10 min"),
         ("TrainingGpuLinkSlow", YOU, NO_PLAYBOOK),
         ("TrainingDiskReadOnly", YOU, NO_PLAYBOOK),
-        ("TrainingDiskFilling", YOU, NO_PLAYBOOK),
+        ("TrainingDiskFilling", NOBODY, "an operator has stopped it"),
+        (
+            *("TrainingWorkerRestartLoop", NOBODY),
+            "it was stopped: the alert ends within seven minutes",
+        ),
+        ("TrainingWorkerMemoryOverLimit", NOBODY, "an operator has stopped it"),
         ("TrainingCheckpointDamaged", YOU, NO_PLAYBOOK),
         ("TrainingRemediationHeld", YOU, NO_PLAYBOOK),
     ],
