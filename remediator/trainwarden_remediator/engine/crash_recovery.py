@@ -56,6 +56,11 @@ class CrashRecovery:
             case ActionState.STARTED:
                 await self._action_runner.record_result(left.id, "done", settled=state.value)
                 await self._action_runner.verify(request, self._began(left))
+            case ActionState.ENDED if self._has_failed_again(left):
+                # Another start would be another attempt.
+                await self._action_runner.record_result(left.id, "done", settled=state.value)
+                seen = "it ended soon after its start"
+                await self._action_runner.record_outcome(left.id, "not_healed", seen=seen)
             case ActionState.ENDED if left.last_step is not None:
                 if why := await asyncio.to_thread(self._start_blocker, left):
                     await self._record_interrupted(left, f"ended, not started again: {why}")
@@ -63,6 +68,13 @@ class CrashRecovery:
                     await self._finish(request)
             case _:
                 await self._record_interrupted(left, state.value)
+
+    def _has_failed_again(self, left: OpenAction) -> bool:
+        """Whether `trainwarden run` has started the worker since the intent, and it has failed."""
+        found = self._context.setup.announced.workers.get(left.key)
+        if found is None or found.announcement.state != "failed":
+            return False
+        return (found.announcement.started_at or 0.0) > left.intent_at
 
     async def _finish(self, request: ActionRequest) -> None:
         """Starts the terminated worker, from the newest proved checkpoint of now."""

@@ -19,17 +19,15 @@ class SeenSinceStart:
         self._clock = clock
         self._started_at = clock.now()
         self._without_room: dict[str, float] = {}
-        self._watched_since: float | None = None
 
     def add_to(self, state: PolicyState) -> PolicyState:
         now = self._clock.now()
         self._without_room |= seen_without_room(state, now)
-        if state.watchdog_at <= self._started_at or now - state.watchdog_at >= WATCHDOG_SECONDS:
-            self._watched_since = None
-        elif self._watched_since is None:
-            self._watched_since = state.watchdog_at
+        watched = (
+            self._started_at < state.watchdog_at and now - state.watchdog_at < WATCHDOG_SECONDS
+        )
         return replace(
             state,
             without_room=dict(self._without_room),
-            started_at=None if self._watched_since is None else self._started_at,
+            started_at=self._started_at if watched else None,
         )

@@ -71,8 +71,8 @@ def resume(
     """Lifts the holds on that run or worker; without a run, all holds, and resets the breaker.
 
     Incidents of that scope that were given up are decided again, but not those of several runs: one
-    may be mended, and another not. Those of the host are, because it has no name to give. Raises as
-    `hold` does.
+    may be mended, and another not. Those of the host are, because it has no name to give. What an
+    operator has stopped is not. Raises as `hold` does.
     """
     check_scope(setup, run, worker)
     lifted = lift_holds(setup.config.hold_file, run, worker, now)
@@ -86,6 +86,7 @@ def resume(
         with offline_transaction(setup.config.journal) as db:
             breaker_was_reset = not run and reset_breaker(db, now)
             found = given_up(db, run, worker, now - setup.config.alert_stale_after)
+            found = {number: key for number, key in found.items() if not setup.is_stopped(*key)}
             several = len({key.run for key in found.values() if key.run}) > 1
             left = {number: key for number, key in found.items() if several and key.run}
             reopened = {number: key for number, key in found.items() if number not in left}

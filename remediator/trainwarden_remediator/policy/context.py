@@ -104,7 +104,7 @@ class PolicyState:
     watchdog_at: float = 0.0
     """When the watchdog alert last arrived (Unix seconds)."""
     started_at: float | None = None
-    """When this program started, while the watchdog alert has arrived since; else None."""
+    """When this program started (Unix seconds), while the watchdog alert arrives; else None."""
     without_room: Mapping[str, float] = field(default_factory=dict)
     """When a watched disk of a run was last seen without room, by run (Unix seconds)."""
     config_problem: str = ""

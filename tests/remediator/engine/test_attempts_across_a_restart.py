@@ -7,20 +7,24 @@ from typing import Any
 
 import pytest
 from tests.remediator.fake_clock import FakeClock
-from tests.remediator.samples import NOW, TRAINER, announced, make_worker
+from tests.remediator.samples import NOW, TRAINER, announced, make_alert, make_worker
 from tests.remediator.stage import Scene, Stage
 
 from trainwarden_exporter.processes.announcements import AnnouncedRuns
+from trainwarden_remediator.actions.base import ActionState
+from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.observation.model import RunState
 
 GONE = make_worker(processes=0, started_at=None, memory_bytes=0.0)
 LAST_STEP, SEEN_STEP = 40.0, 12.0
 
 
-def announced_at(started_at: float) -> Any:
+def as_announced(**content: Any) -> Any:
     def before(scene: Scene) -> None:
-        known = AnnouncedRuns(announced(announced_at=started_at))
+        known = AnnouncedRuns(announced(**content))
         scene.context.setup = replace(scene.setup, announced=known)
+        scene.observer.workers[TRAINER] = GONE
+        scene.actions[TRAINER].stands = ActionState.ENDED
 
     return before
 
@@ -46,7 +50,11 @@ async def test_the_attempts_before_a_restart_of_the_remediator_count_whatever_st
     stage: Stage, clock: FakeClock, seen: float
 ) -> None:
     """After `down` and `up`, the exporter may show the step at the `down`."""
-    settings: Any = {"before": announced_at(clock.now() - 500), "cooldown": 20, "attempts": 3}
+    settings: Any = {
+        "before": as_announced(announced_at=clock.now() - 500),
+        "cooldown": 20,
+        "attempts": 3,
+    }
     async with stage(**settings) as scene:
         await crashes(scene, LAST_STEP)
         assert len(scene.actions[TRAINER].restarts) == 1
@@ -55,3 +63,21 @@ async def test_the_attempts_before_a_restart_of_the_remediator_count_whatever_st
             await crashes(scene, step)
         assert len(scene.actions[TRAINER].restarts) == 2
         assert scene.journaled()[-1] == "attempts_exhausted"
+
+
+@pytest.mark.parametrize("after", [1.0, -1.0])
+async def test_what_was_started_and_has_crashed_since_is_not_started_again_for_one_attempt(
+    stage: Stage, clock: FakeClock, journal: Journal, after: float
+) -> None:
+    """The remediator was killed between the start and its result."""
+    alert: dict[str, Any] = {"alertname": "TrainingWorkerGone", "worker": "trainer"}
+    journal.record_alerts([make_alert(**alert, remediation="start_missing_worker")])
+    number = journal.record_intent(1, TRAINER, "restart", ())
+    journal.record_step(number, "start", command=["python"])
+    own = as_announced(announced_at=NOW - 500, state="failed", started_at=clock.now() + after)
+    clock.pass_by(20)
+    async with stage(before=own) as scene:
+        await clock.advance(6)
+        started = after > 0
+        assert scene.actions[TRAINER].finishes == ([] if started else [number])
+        assert ("not_healed" in scene.journaled()) == started

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -58,6 +59,13 @@ async def test_a_resume_of_another_worker_changes_nothing(stage: Stage) -> None:
         assert resume(scene, run="demo", worker="trainer").reopened == {}
         await scene.pass_time(60)
         assert scene.action.restarts == [1, 2]
+
+
+async def test_what_an_operator_has_stopped_is_not_named_as_tried_again(stage: Stage) -> None:
+    async with stage(before=still_leaks, attempts=2) as scene:
+        await gives_up(scene)
+        scene.setup = replace(scene.setup, stopped=frozenset({ROLLOUT}))
+        assert service.describe_resume(resume(scene)) == "resumed: 0 holds lifted"
 
 
 def given_up(scene: Scene, **labels: Any) -> None:
