@@ -87,6 +87,9 @@ class Verdict:
         if case.finished:
             return "Nothing wrong was found: the run finished."
         if case.latest is None:
+            good = None if case.resume is None else case.resume.checkpoint
+            if good is not None:
+                return f"No cause was found: the logs show no step. {good.name.text} was saved."
             return "No cause was found, and no step either: the logs show no training."
         if case.may_be_active:
             ago = 0.0 if case.last_sign is None else case.material.now - case.last_sign[0]
