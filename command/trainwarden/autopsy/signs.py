@@ -39,8 +39,8 @@ _OF_LAUNCHER = re.compile(r"\b(?:ChildFailedError|CalledProcessError):")
 def _uncaught(found: Kind) -> str:
     """Returns the last exception, or the first one where others only follow from that.
 
-    Of one program, the last exception is the one that was not caught; those of other ranks and of
-    what has started it are consequences.
+    Of one program, the last exception was not caught; those of other ranks and of what has started
+    it are consequences.
     """
     first, last = found.first, found.last
     ranks = [match and match[0] for match in (_RANK.match(one.text) for one in (first, last))]
