@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from trainwarden.autopsy import patterns
 from trainwarden.autopsy.model import Tally
@@ -13,6 +14,8 @@ from trainwarden_exporter.progress.state import RunProgress
 MIN_JUMP = 2
 """Steps by which a count must go back to be a new attempt, without a line that reports a start."""
 _EPOCH_OF = re.compile(r"(?i)\bepochs?[ :=#\[(]{1,3}(\d+) ?(?:/|of) ?(\d+)\b.*?[a-z]\W{1,4}\d")
+_EXCEPTIONS = ("raised", "exception", "interrupted")
+_RANK = re.compile(r"\[rank\d+\]")
 _FAILURES = patterns.ERRORS | {one.name for one in patterns.ENDINGS} | {"raised"}
 
 
@@ -39,6 +42,31 @@ def counts_again(before: RunProgress, event: ProgressEvent) -> bool:
         return False
     same = event.total in (before.epoch_total, before.bar_total)
     return same and event.step < event.total - MIN_JUMP
+
+
+def is_before_its_time(after: Mapping[str, Tally], redrawn: bool) -> bool:
+    """Whether an exception that ended the program is `after` a progress which comes below it.
+
+    A bar is drawn once more when it is closed, below the traceback; and the lines of one rank stand
+    among those of another. Progress that goes on shows that the program lives.
+    """
+    raised = [after[kind].last.text for kind in _EXCEPTIONS if kind in after]
+    return bool(raised) and (redrawn or any(_RANK.match(text) for text in raised))
+
+
+def joined(held: Mapping[str, Tally], after: Mapping[str, Tally]) -> Mapping[str, Tally]:
+    """Returns the tallies of both, `held` being the earlier ones."""
+    both = {**held, **after}
+    for kind in held.keys() & after.keys():
+        first, last = held[kind], after[kind]
+        both[kind] = replace(
+            last,
+            first=first.first,
+            count=first.count + last.count,
+            times=[*first.times, *last.times],
+            codes={**first.codes, **last.codes},
+        )
+    return both
 
 
 def shows_failure(after: Mapping[str, Tally], errors: Collection[str]) -> bool:

@@ -375,7 +375,8 @@ class Case:
             for log in self.logs
             if log.name not in earlier
             for name, values in log.values.items()
-            if name.endswith("loss") and values.not_finite >= MIN_NOT_FINITE
+            if name.endswith("loss")
+            if values.not_finite >= (MIN_NOT_FINITE if values.was_finite else 1)
         )
         return next(found, None)
 

@@ -7,6 +7,7 @@ from trainwarden.autopsy.end_findings import ENDED_FROM_OUTSIDE
 from trainwarden.autopsy.machine_findings import repeated_gpu_fault
 from trainwarden.autopsy.pause import STILL_SECONDS, find_pause
 from trainwarden.autopsy.signs import Evidence
+from trainwarden_exporter.checkpoints.damages import DamageKind
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.runtime.formatting import format_duration, format_time, plural
 
@@ -228,3 +229,21 @@ def not_finite(case: Case) -> Evidence | None:
     until, count = values.finite_until, plural(values.not_finite, "line")
     since = "" if until is None else f", and was finite until step {until}"
     return Evidence(f"{name} is not finite in the last {count} of {log.name}{since}")
+
+
+def weights_not_finite(case: Case) -> Evidence | None:
+    return _damage(case, not_finite=True)
+
+
+def finished_damaged(case: Case) -> Evidence | None:
+    return _damage(case, not_finite=False) if case.finished else None
+
+
+def _damage(case: Case, *, not_finite: bool) -> Evidence | None:
+    """What is damaged of the newest checkpoint."""
+    damaged = () if case.resume is None else case.resume.damaged
+    for one in damaged[:1]:
+        damage = one.damages[0]
+        if (damage.kind is DamageKind.NOT_FINITE) is not_finite:
+            return Evidence(f"{one.step_dir.name.text}: {damage}")
+    return None

@@ -82,6 +82,11 @@ class ValueRange:
     finite_until: int | None = None
     """The last step with a finite number from which no step was made again; None if unknown."""
 
+    @property
+    def was_finite(self) -> bool:
+        """Whether any of them is finite."""
+        return self.low <= self.high
+
 
 def with_number(known: ValueRange | None, number: float, step: int | None) -> ValueRange:
     """Returns `known` with the number of one step more, which may be NaN or infinite."""

@@ -26,8 +26,8 @@ ENDINGS = (
     LinePattern("cancelled", r"\*{3} (?:JOB|STEP) [\d._]+ ON \S+ CANCELLED AT "),
     LinePattern(
         "interrupted",
-        r"^(?:\[rank\d+\]: *)?KeyboardInterrupt\b|\bReceived SIGINT\b|\bSIGINT received\b"
-        r"|(?i:\b(?:training )?manually stopped\b)|^\^C",
+        r"^(?:\[rank\d+\]: *)?KeyboardInterrupt\b|^Detected KeyboardInterrupt\b"
+        r"|\bReceived SIGINT\b|\bSIGINT received\b|(?i:\b(?:training )?manually stopped\b)|^\^C",
     ),
     LinePattern(
         "terminated",

@@ -11,8 +11,10 @@ from trainwarden.autopsy import patterns as autopsy_patterns
 from trainwarden.autopsy.attempt_ends import (
     MIN_JUMP,
     counts_again,
+    is_before_its_time,
     is_last_epoch,
     is_last_step,
+    joined,
     shows_failure,
 )
 from trainwarden.autopsy.files import LogFile, is_read_whole, read_blocks
@@ -70,6 +72,8 @@ class LogReader:
         self._attempt = Attempt(log.name)
         self._attempts: list[Attempt] = []
         self._after: dict[str, Tally] = {}
+        self._held: dict[str, Tally] = {}
+        """What the last progress followed in the file, if it may have happened before."""
         self._bytes = 0
         self._order = 0
         self._position = 0
@@ -256,7 +260,8 @@ class LogReader:
         ends = state.finished and not self._attempt.finished
         moved = steps or ends or isinstance(event, Advanced)
         if moved:
-            self._after = {}
+            late = not ends and is_before_its_time(self._after, pattern in self._redrawn)
+            self._held, self._after = self._after if late else {}, {}
             self._idle_starts = 0
             counts = steps or at_total
             if counts:
@@ -288,12 +293,13 @@ class LogReader:
         return state.attempt.started or last is None or step is None or step < last - MIN_JUMP
 
     def _close_attempt(self) -> None:
-        after = _as_shown(self._after)
+        after = _as_shown(joined(self._held, self._after))
         ended = replace(self._attempt, after=after, ended_at=self._times.last)
         if self._ends_at_total():
             ended = replace(ended, phase=Phase.FINISHED)
         self._attempts.append(ended)
-        self._attempt, self._after = Attempt(self._log.name, progress_order=self._order), {}
+        self._attempt = Attempt(self._log.name, progress_order=self._order)
+        self._held, self._after = {}, {}
 
     def _ends_at_total(self) -> bool:
         """Whether the attempt made its last step and logged no failure and no other phase after it.

@@ -189,14 +189,25 @@ RUN_CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         "not_finite",
-        "The loss became NaN or infinite",
-        (Sign(5, seen.not_finite, key=True),),
+        "The loss or the weights became NaN or infinite",
+        (Sign(5, seen.not_finite, key=True), Sign(5, seen.weights_not_finite, key=True)),
         bullet_points("""
             - Lower the learning rate or clip gradients, and look at the batch of the
               first such step. What was saved since is worthless.
         """),
         ("progress",),
         ("TrainingNotFinite",),
+    ),
+    Cause(
+        "damaged",
+        "It finished, but its newest checkpoint is damaged",
+        (Sign(5, seen.finished_damaged, key=True),),
+        bullet_points("""
+            - Do not use that checkpoint. Look at the disk, and whether the process ended while
+              it saved; then save again from the newest sound one.
+        """),
+        ("progress", "disk"),
+        ("TrainingCheckpointDamaged",),
     ),
     Cause(
         "ended_from_outside",

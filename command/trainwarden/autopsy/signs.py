@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -31,6 +32,22 @@ class Sign:
     """Whether the cause is considered only with this sign, or with another key sign."""
 
 
+_RANK = re.compile(r"^\[?rank ?\d+\]?:")
+_OF_LAUNCHER = re.compile(r"\b(?:ChildFailedError|CalledProcessError):")
+
+
+def _uncaught(found: Kind) -> str:
+    """Returns the last exception, or the first one where others only follow from that.
+
+    Of one program, the last exception was not caught; those of other ranks and of what has started
+    it are consequences.
+    """
+    first, last = found.first, found.last
+    ranks = [match and match[0] for match in (_RANK.match(one.text) for one in (first, last))]
+    follows = first.file != last.file or ranks[0] != ranks[1] or _OF_LAUNCHER.search(last.text)
+    return first.text if follows else last.text
+
+
 def lines(
     *kinds: str, points: int, what: str, least: int = 1, key: bool = True, role: str = ""
 ) -> Sign:
@@ -42,7 +59,8 @@ def lines(
             return None
         before = 0 if role else (case.find(*kinds) or found).count - found.count
         more = f"; before the last progress, {before} more" if before > 0 else ""
-        return Evidence(f"{what}: {describe(found)}{more}", found.last.text)
+        line = _uncaught(found) if kinds == ("raised",) else found.last.text
+        return Evidence(f"{what}: {describe(found)}{more}", line)
 
     return Sign(points, find, key=key)
 

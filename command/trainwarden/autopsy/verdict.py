@@ -87,6 +87,9 @@ class Verdict:
         if case.finished:
             return "Nothing wrong was found: the run finished."
         if case.latest is None:
+            good = None if case.resume is None else case.resume.checkpoint
+            if good is not None:
+                return f"No cause was found: the logs show no step. {good.name.text} was saved."
             return "No cause was found, and no step either: the logs show no training."
         if case.may_be_active:
             ago = 0.0 if case.last_sign is None else case.material.now - case.last_sign[0]
@@ -94,9 +97,16 @@ class Verdict:
             if case.material.announced and ago >= ALIVE_SECONDS:
                 when = f"is active, with its last sign of life {format_duration(ago)} ago"
             survived = " It survived the errors below." if case.errors else ""
-            return f"Nothing wrong was found: the run {when}.{survived}"
+            return f"Nothing wrong was found: the run {when}.{survived}{self._restarts}"
         whole = ", and its last count is complete" if case.latest.at_total else ""
         return f"No error was found{whole}; {case.latest.file} ends with: {case.last_line}"
+
+    @property
+    def _restarts(self) -> str:
+        """A sentence about the restarts since an operator started the run; "" without any."""
+        count = sum(one.is_restart for one in self.case.material.actions)
+        often = f"{count} times" if count > 1 else "once"
+        return f" The remediator has restarted it {often}." if count else ""
 
 
 def weigh(cause: Cause, case: Case) -> Weighed | None:

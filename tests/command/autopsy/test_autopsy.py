@@ -323,6 +323,29 @@ def test_without_a_sound_checkpoint_a_resume_begins_at_the_beginning(tmp_path: P
     assert "| **A resume begins at** | the beginning" in shown
 
 
+@pytest.mark.parametrize(
+    ("last", "head", "causes"),
+    [
+        (1.0, b"", []),
+        (math.nan, b"", ["not_finite"]),
+        (1.0, struct.pack("<Q", 9), ["damaged"]),
+    ],
+)
+def test_a_run_that_finished_with_a_damaged_checkpoint_is_not_healthy(
+    tmp_path: Path, last: float, head: bytes, causes: list[str]
+) -> None:
+    write(tmp_path / "train.log", [f"step {step}/20 loss: 0.5" for step in range(1, 21)])
+    weights(tmp_path / "ckpt_10.safetensors", 1.0)
+    weights(tmp_path / "ckpt_20.safetensors", last)
+    with (tmp_path / "ckpt_20.safetensors").open("r+b") as file:
+        file.write(head)
+    os.utime(tmp_path / "ckpt_20.safetensors", (1e9 + 20, 1e9 + 20))
+    verdict = examine(tmp_path)
+    assert [one.cause.name for one in verdict.likely] == causes
+    assert as_data(verdict)["healthy"] is not bool(causes)
+    assert ("ckpt_20.safetensors: " in render(verdict)) == bool(causes)
+
+
 def test_a_checkpoint_that_was_not_read_is_not_called_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,3 +150,76 @@ def test_of_a_loss_that_is_nan_without_steps_no_checkpoint_is_known_to_be_good(
     report = render(verdict)
     assert "| **A resume begins at** | not known |" in report
     assert "Resume from" not in report
+
+
+RAISED = ["Traceback (most recent call last):", '  File "t.py", line 9, in f', "ValueError: shape"]
+BAR = "{}%|x| {}/100 [00:01<00:01, 9.9it/s]"
+
+
+@pytest.mark.parametrize(("more", "causes"), [(1, ["exception"]), (2, ["unknown_end"])])
+def test_a_bar_that_is_drawn_once_more_after_the_traceback_is_no_progress(
+    tmp_path: Path, more: int, causes: list[str]
+) -> None:
+    """As tqdm draws its bar when it is closed; with more of it, the program has gone on."""
+    bars = [BAR.format(step, step) for step in range(1, 51)]
+    after = [BAR.format(step, step) for step in range(57, 57 + more)]
+    write(tmp_path / "train.log", ["\r".join(bars), *RAISED, *after])
+    verdict = examine(tmp_path)
+    assert [one.cause.name for one in verdict.likely] == causes
+    assert verdict.case.last_step == 56 + more
+
+
+def of_rank(rank: int, *lines: str) -> list[str]:
+    return [f"[rank{rank}]: {line}" for line in lines]
+
+
+def test_of_several_ranks_the_exception_of_the_first_one_is_the_cause(tmp_path: Path) -> None:
+    """Its lines stand before the last step of another rank, as torchrun mixes them."""
+    lines = [f"[2026-11-30 18:07:33] iter {step}/500 loss 0.5" for step in range(1, 61)]
+    first, lost = of_rank(1, *RAISED[:2], "KeyError: 'bad_shard'"), "RuntimeError: closed by peer"
+    launcher = [*RAISED[:2], "torch.distributed.elastic.ChildFailedError: "]
+    lines = [*lines[:-1], *first, lines[-1], *of_rank(0, *RAISED[:2], lost), *launcher]
+    write(tmp_path / "train.log", lines)
+    verdict = examine(tmp_path)
+    assert verdict.headline == "An exception ended it: [rank1]: KeyError: 'bad_shard'."
+    assert "Raised: 3 times" in verdict.likely[0].evidence[0][1].text
+
+
+@pytest.mark.parametrize(
+    ("last", "shown"),
+    [
+        ("subprocess.CalledProcessError: Command '['python']' returned non-zero exit status 1.", 0),
+        ("RuntimeError: no batch", 1),
+    ],
+)
+def test_the_exception_of_a_launcher_is_not_the_cause(
+    tmp_path: Path, last: str, shown: int
+) -> None:
+    lines = [f"step {step} loss 0.5" for step in range(60)]
+    write(tmp_path / "train.log", [*lines, *RAISED, *RAISED[:2], last])
+    error = (RAISED[2], last)[shown]
+    assert examine(tmp_path).headline == f"An exception ended it: {error}."
+
+
+def test_lightning_reports_ctrl_c_without_a_traceback(tmp_path: Path) -> None:
+    lines = [f"step {step} loss 0.5" for step in range(60)]
+    ended = "Detected KeyboardInterrupt, attempting graceful shutdown ..."
+    write(tmp_path / "train.log", [*lines, ended])
+    assert examine(tmp_path).headline == "It was stopped by hand."
+
+
+@pytest.mark.parametrize(("values", "bad"), [("nan", True), ("0.5 nan", False)])
+def test_a_loss_that_was_never_finite_needs_no_second_line(
+    tmp_path: Path, values: str, *, bad: bool
+) -> None:
+    lines = [f"step {step}/9 loss: {one}" for step, one in enumerate(values.split(), 8)]
+    write(tmp_path / "train.log", [*lines, "Training finished"])
+    assert [one.cause.name for one in examine(tmp_path).likely] == ["not_finite"] * bad
+
+
+def test_without_a_step_in_the_logs_the_checkpoint_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "train.log", ["GPU available: False, used: False"])
+    write(tmp_path / "out/ckpt_125.pt", ["weights"])
+    os.utime(tmp_path / "out/ckpt_125.pt", (1e9, 1e9))
+    shown = "No cause was found: the logs show no step. ckpt_125.pt was saved."
+    assert examine(tmp_path).headline == shown

@@ -140,6 +140,8 @@ def test_few_restarts_and_those_of_age_are_no_cause(
     restart(work, *why)
     data, _ = explained(work, capsys)
     assert likely(data) == []
+    often = f"The remediator has restarted it {len(why)} times."
+    assert data["headline"].endswith(f"the run was active within the last minutes. {often}")
 
 
 def test_restarts_long_before_the_last_step_are_no_cause(
