@@ -29,7 +29,7 @@ from readiness import PortTakenError, tail
 from runfolder import CONFIG_FILES, RunFolder, prepare_announced, prepare_demo, prepare_own
 from stack import PROJECT, StackError, find_binaries, script
 from trainwarden_exporter.config import Config, announcements_folder
-from trainwarden_exporter.processes.announcements import read_announcements
+from trainwarden_exporter.processes.announcement_files import read_announcements
 from trainwarden_exporter.processes.procfs import Identity, read_command_line, read_processes
 from trainwarden_remediator.actions.process import ACTION_VARIABLE
 

@@ -42,7 +42,8 @@ from trainwarden_exporter.exceptions import Problem
 from trainwarden_exporter.gpu.nvml_library import Nvml
 from trainwarden_exporter.gpu.xid_watcher import XidWatcher
 from trainwarden_exporter.heartbeats.registry import HeartbeatRegistry
-from trainwarden_exporter.processes.announcements import AnnouncedRuns, read_announcements
+from trainwarden_exporter.processes.announcement_files import read_announcements
+from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_exporter.processes.config import (
     hash_workers,
     hash_workers_by_run,

@@ -24,7 +24,7 @@ from trainwarden_exporter.checkpoints.scanner import CheckpointScanner
 from trainwarden_exporter.collectors.progress import ProgressCollector
 from trainwarden_exporter.config import Config, with_announced
 from trainwarden_exporter.logs.follower import LogFollower
-from trainwarden_exporter.processes.announcements import read_announcements
+from trainwarden_exporter.processes.announcement_files import read_announcements
 from trainwarden_exporter.progress.progress_files import ProgressFileScanner
 from trainwarden_exporter.progress.tracker import ProgressTracker
 from trainwarden_exporter.rollouts.scanner import RolloutScanner

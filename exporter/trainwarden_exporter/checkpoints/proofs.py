@@ -36,6 +36,8 @@ class CheckpointProof:
     step: int | None
     state: ProofState
     damages: tuple[Damage, ...] = ()
+    may_be_cut: bool = False
+    """Whether it was read, and nothing shows that its save has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +134,16 @@ def _proofs(
         record = records.get(path)
         state: ProofState = "unproved" if step_dir.complete else "incomplete"
         damages: tuple[Damage, ...] = ()
+        may_be_cut = False
         if record is not None and (step_dir.complete or record.damages):
             damages = record.damages if record.readable else ()
             is_whole = record.shows_end or not leaves_no_proof or _is_as_large(step_dir, result)
+            may_be_cut = record.proved and not is_whole
             proved = record.proved and is_whole
             state = "proved" if proved else "damaged" if damages else "unproved"
             state = state if record.readable else "unreadable"
-        yield CheckpointProof(path, step_dir, step_dir.step(layout.step_offset), state, damages)
+        step = step_dir.step(layout.step_offset)
+        yield CheckpointProof(path, step_dir, step, state, damages, may_be_cut)
 
 
 def _is_as_large(step_dir: StepDir, result: ScanResult) -> bool:

@@ -112,6 +112,11 @@ PROVED_INFO = _gauge(
     "checkpoint_proved_info", "1 for the newest proved checkpoint; the label has its path.", "path"
 )
 PROVED = _gauge("checkpoint_proved", "Proved checkpoints, among the newest ones on disk.")
+MAY_BE_CUT = _gauge(
+    "checkpoint_end_unknown",
+    "Complete checkpoints, among the newest ones on disk, that were read and do not show whether"
+    " they were cut short.",
+)
 DAMAGED = _gauge("checkpoint_damaged", "Checkpoints with a damage, by kind of damage.", "kind")
 DAMAGED_INFO = _gauge(
     "checkpoint_damaged_info", "1 for each damaged checkpoint; the label has its path.", "path"
@@ -305,6 +310,7 @@ def _proof_samples(spec: CheckpointSpec, proofs: ProofSnapshot) -> Iterator[Samp
     if not proofs.checkpoints and not proofs.tracker_problem:
         return
     yield PROVED, spec.labels, proofs.count("proved")
+    yield MAY_BE_CUT, spec.labels, sum(one.may_be_cut for one in proofs.checkpoints)
     yield RESUME_DAMAGED, spec.labels, bool(proofs.resume_problem)
     if proofs.resume_problem:
         problem = printable(proofs.resume_problem)[:MAX_PROBLEM_LENGTH]

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from trainwarden_exporter.config import Config, announcements_folder, with_announced
-from trainwarden_exporter.processes.announcements import read_announcements
+from trainwarden_exporter.processes.announcement_files import read_announcements
 from trainwarden_exporter.processes.config import workers_by_key
 from trainwarden_exporter.processes.matching import Matcher
 from trainwarden_exporter.processes.procfs import (

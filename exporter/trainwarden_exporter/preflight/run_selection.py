@@ -9,7 +9,7 @@ from pathlib import Path
 from trainwarden_exporter.checkpoints.config import CheckpointConfig
 from trainwarden_exporter.config import Config, announcements_folder, load_config, with_announced
 from trainwarden_exporter.exceptions import ConfigError, UsageError
-from trainwarden_exporter.processes.announcements import read_announcements
+from trainwarden_exporter.processes.announcement_files import read_announcements
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.runtime.command_parser import add_config_file, add_json
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainwarden_exporter.config import announcements_folder
 from trainwarden_exporter.exceptions import ConfigError
-from trainwarden_exporter.processes.announcements import announcement_files
+from trainwarden_exporter.processes.announcement_files import announcement_files
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_exporter.runtime.bounded_calls import bounded_call
 from trainwarden_remediator.config.restart_methods.run import has_ended

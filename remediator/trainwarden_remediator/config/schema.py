@@ -23,7 +23,8 @@ from trainwarden_exporter.config_file.loader import (
 )
 from trainwarden_exporter.config_file.types import LocalPath, Name, Seconds, Space
 from trainwarden_exporter.exceptions import ConfigError
-from trainwarden_exporter.processes.announcements import AnnouncedRuns, read_announcements
+from trainwarden_exporter.processes.announcement_files import read_announcements
+from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_exporter.processes.config import (
     WorkerConfig,
     hash_workers,

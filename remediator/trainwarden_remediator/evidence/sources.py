@@ -23,7 +23,7 @@ from trainwarden_exporter.host.memory import read_available_memory
 from trainwarden_exporter.logs.file_listing import find_log_files
 from trainwarden_exporter.logs.specs import LogSpec
 from trainwarden_exporter.processes.accounts import RunAccounts
-from trainwarden_exporter.processes.announcements import read_announcements
+from trainwarden_exporter.processes.announcement_files import read_announcements
 from trainwarden_exporter.processes.exit_status import shell_code
 from trainwarden_exporter.processes.matching import Matcher, Selector, WorkerKey
 from trainwarden_exporter.processes.procfs import (

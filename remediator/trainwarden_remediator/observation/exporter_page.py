@@ -279,6 +279,7 @@ def _run(page: _Page, run: str) -> RunState:
         ),
         resume_problem=page.active_label("checkpoint_resume_problem_info", "problem", run=run),
         checkpoints=sum(complete) if complete else None,
+        checkpoints_end_unknown=sum(checkpoints("end_unknown")),
         checkpoint_bytes=max(checkpoints("size_bytes"), default=None),
         disk_full_at=_disk_full_at(page, run),
         checkpoints_seen_at=min(checkpoints("seen_timestamp_seconds"), default=None),

@@ -138,6 +138,8 @@ class RunState:
     """What is wrong with the checkpoint that a resume takes; empty if none is known."""
     checkpoints: float | None = None
     """Number of complete checkpoints; None if none are configured."""
+    checkpoints_end_unknown: float = 0.0
+    """Of these, how many were read and do not show whether they were cut short."""
     checkpoint_bytes: float | None = None
     """Size of the newest complete checkpoint."""
     disk_full_at: float | None = None

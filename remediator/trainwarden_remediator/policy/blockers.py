@@ -151,6 +151,9 @@ def describe_unknown_save(context: DecisionContext, target: Target, exporter: Ex
     return f"a save could not be excluded: {why}"
 
 
+MAY_BE_CUT = "the format of the only one does not show whether it was cut short"
+
+
 def missing_recovery_point(
     context: DecisionContext, target: Target, run: RunState | None
 ) -> Decision | None:
@@ -176,6 +179,8 @@ def missing_recovery_point(
         )
     if run.checkpoints == 0:
         return context.refuse("no_checkpoint", target)
+    if run.checkpoints <= run.checkpoints_end_unknown:
+        return context.refuse("no_checkpoint", target, MAY_BE_CUT)
     if run.recovery_matches is False:
         return context.refuse("recovery_mismatch", target)
     return None

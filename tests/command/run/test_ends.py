@@ -13,7 +13,7 @@ import pytest
 
 from running_runs import Runs, is_alive, wait_for
 from trainwarden.run.hidden_failure import find_final_error
-from trainwarden_exporter.processes.announcements import read_announcements
+from trainwarden_exporter.processes.announcement_files import read_announcements
 from trainwarden_exporter.processes.left_behind import count_left_behind, describe_left_behind
 
 FAILS = (

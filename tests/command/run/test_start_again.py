@@ -13,7 +13,8 @@ import pytest
 
 from running_runs import Runs, is_alive
 from trainwarden.run.folder import write_private
-from trainwarden_exporter.processes.announcements import Announcement, read_announcements
+from trainwarden_exporter.processes.announcement_files import read_announcements
+from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.processes.matching import WorkerKey
 
 COMMAND = ("sh", "r.sh")

@@ -20,7 +20,7 @@ from trainwarden.run.claim import next_name
 from trainwarden.run.policy import failed_at_once
 from trainwarden.run.process_tree import find_processes
 from trainwarden.stack import load_script
-from trainwarden_exporter.processes.announcements import read_announcements
+from trainwarden_exporter.processes.announcement_files import read_announcements
 
 
 def test_a_run_is_stopped_with_all_its_workers(

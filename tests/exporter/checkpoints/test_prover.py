@@ -230,6 +230,7 @@ def test_checkpoints_of_an_unknown_format_are_as_large_as_another_one(tmp_path: 
     found = run.prove()
     assert [one.state for one in found.checkpoints] == ["unproved", "proved", "proved"]
     assert found.newest_proved is found.checkpoints[1]
+    assert [one.may_be_cut for one in found.checkpoints] == [True, False, False]
     for step in (10, 20):
         shutil.rmtree(run.path / f"step-{step}")
     assert run.states() == [(30, "unproved")]

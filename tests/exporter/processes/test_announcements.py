@@ -21,13 +21,15 @@ from trainwarden_exporter.config import (
 )
 from trainwarden_exporter.inference.config import AnnouncedServer
 from trainwarden_exporter.processes import announcements, typed_commands
-from trainwarden_exporter.processes.announcements import (
+from trainwarden_exporter.processes.announcement_files import (
+    MAX_ALL_BYTES,
     MAX_BYTES,
-    AnnouncedRuns,
-    Announcement,
+    MAX_FILES,
+    MAX_NAMES,
     announcement_files,
     read_announcements,
 )
+from trainwarden_exporter.processes.announcements import AnnouncedRuns, Announcement
 from trainwarden_exporter.processes.exit_status import ProcessExit
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
@@ -259,14 +261,14 @@ def test_of_a_folder_with_many_files_a_limited_number_is_read(
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", lambda path: Entries() if path == folder else scandir(path))
     files, has_more = announcement_files(folder)
-    assert (taken, has_more) == (announcements.MAX_NAMES + 1, True)
-    assert len(files) == (announcements.MAX_FILES if suffix == ".json" else 0)
+    assert (taken, has_more) == (MAX_NAMES + 1, True)
+    assert len(files) == (MAX_FILES if suffix == ".json" else 0)
     assert problems(folder) == [f"{folder}: more than 2000 files: the rest ignored"]
 
 
 @pytest.mark.parametrize("is_valid", [True, False])
 def test_of_large_files_a_limited_number_is_read(folder: Path, *, is_valid: bool) -> None:
-    limit = announcements.MAX_ALL_BYTES // MAX_BYTES
+    limit = MAX_ALL_BYTES // MAX_BYTES
     for number in range(limit + 3):
         path = announce(folder, f"{number:03}", worker=f"w{number:03}", argv=["x" * 250_000])
         path.write_bytes((b"" if is_valid else b"{") + path.read_bytes().ljust(MAX_BYTES))
@@ -406,7 +408,7 @@ def test_a_run_remains_while_its_file_cannot_be_read(
     def fail(_: object) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(announcements, "open_regular", fail)
+    monkeypatch.setattr("trainwarden_exporter.processes.announcement_files.open_regular", fail)
     after = read_announcements(folder, NOW, before)
     assert after.workers == before.workers
     assert [str(one) for one in after.problems] == [f"{path}: Input/output error"]
@@ -434,7 +436,7 @@ def test_runs_remain_while_their_folder_cannot_be_listed(
 def test_runs_that_are_over_do_not_use_up_the_limit(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(announcements, "MAX_RUNS", 2)
+    monkeypatch.setattr("trainwarden_exporter.processes.announcement_files.MAX_RUNS", 2)
     announce(folder, "a", worker="a", state="stopped")
     for name in "bc":
         announce(folder, name, worker=name, state="finished", ended_at=NOW - 60)

@@ -229,6 +229,12 @@ def test_the_newest_proved_checkpoint_has_a_path() -> None:
     seen = see(CHECKPOINTS, PROVED).runs["demo"]
     assert (seen.proved_checkpoint, seen.proved_step) == ("/srv/run/1870", 1870)
     assert seen.unproved_step is None
+    assert seen.checkpoints_end_unknown == 0
+    cut = "".join(
+        f'trainwarden_checkpoint_end_unknown{{run="demo",checkpoint="{kind}"}} 1\n'
+        for kind in ("critic", "default")
+    )
+    assert see(CHECKPOINTS, PROVED, cut).runs["demo"].checkpoints_end_unknown == 2
     unread = 'trainwarden_checkpoint_unproved_step{run="demo",checkpoint="default"} 1880\n'
     assert see(CHECKPOINTS, PROVED, unread).runs["demo"].unproved_step == 1880
     damaged = (

@@ -719,6 +719,12 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     ),
     ("no_checkpoint", Verdict.REFUSE, STALLED, {"snapshot": standing(checkpoints=0)}),
     (
+        "no_checkpoint",
+        Verdict.REFUSE,
+        STALLED,
+        {"snapshot": standing(checkpoints=1, checkpoints_end_unknown=1)},
+    ),
+    (
         "recovery_mismatch",
         Verdict.REFUSE,
         STALLED,
@@ -1288,6 +1294,18 @@ def test_what_must_never_be_restarted_is_refused_for_that_reason(
         "it was started with `--restart never`",
     )
     assert decide(incident(worker="rollout-8"), state(config, setup=setup), NOW).detail == ""
+
+
+@pytest.mark.parametrize(
+    ("complete", "unknown", "acts"), [(1, 1, False), (2, 1, True), (1, 0, True)]
+)
+def test_a_run_is_not_restarted_from_a_checkpoint_that_may_be_cut_short(
+    config: Config, complete: int, unknown: int, *, acts: bool
+) -> None:
+    seen = standing(checkpoints=complete, checkpoints_end_unknown=unknown)
+    decision = decide(STALLED, state(config, snapshot=seen), NOW)
+    assert (decision.verdict is Verdict.ACT) is acts
+    assert ("cut short" in decision.detail) is not acts
 
 
 def test_a_run_started_without_checkpoints_needs_you_as_soon_as_it_is_proved_to_hang(
