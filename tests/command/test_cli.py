@@ -241,6 +241,9 @@ def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
     ("typed", "message"),
     [
         (["journal", "--config.file=x", "-n", "many"], "'many': expected a number"),
+        (["stop", "a", "--grace", "inf"], "'inf': expected a number of seconds up to 3600"),
+        (["stop", "a", "--grace", "nan"], "'nan': expected a number of seconds up to 3600"),
+        (["stop", "a", "--grace", "long"], "'long': expected a number of seconds up to 3600"),
         (["report", "--config.file=x", "newest"], "'newest': expected a number, as in `journal`"),
     ],
 )
@@ -279,6 +282,22 @@ def test_a_folder_that_cannot_be_written_is_named(
     monkeypatch.setenv("TRAINWARDEN_FOLDER", "/proc/nowhere")
     assert cli.main(["run", "--", "true"]) == 1
     assert capsys.readouterr().err == "trainwarden run: /proc/nowhere: No such file or directory\n"
+
+
+@pytest.mark.parametrize("typed", [["run"], ["run", "--", "true"], ["discover", "."]])
+def test_a_working_folder_that_was_removed_is_named(
+    typed: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(tmp_path / "state"))
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert cli.main(typed) == 1
+    message = "the working folder was removed: `cd` into another"
+    assert capsys.readouterr().err == f"trainwarden {typed[0]}: {message}\n"
 
 
 def test_a_mistyped_subcommand_is_answered_with_a_similar_name(

@@ -68,6 +68,11 @@ def describe_error(error: Exception) -> str:
     """Returns the message of an error; where a file is the cause, its path and what is wrong."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, FileNotFoundError):
+        try:
+            os.getcwd()  # noqa: PTH109 - for its error, which names no file
+        except FileNotFoundError:
+            return "the working folder was removed: `cd` into another"
     return str(error)
 
 
