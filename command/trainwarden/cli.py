@@ -13,7 +13,11 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from trainwarden.commands import COMMANDS, command_help, forwarded
-from trainwarden_exporter.runtime.closed_output import is_unread, quiet_on_closed_output
+from trainwarden_exporter.runtime.closed_output import (
+    describe_error,
+    is_unread,
+    quiet_on_closed_output,
+)
 from trainwarden_exporter.runtime.command_parser import CommandParser
 from trainwarden_exporter.runtime.similar_names import similar
 
@@ -49,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (OSError, ValueError) as error:
             if is_unread(error):
                 raise
-            print(f"trainwarden {given[0]}: {error}", file=sys.stderr)
+            print(f"trainwarden {given[0]}: {describe_error(error)}", file=sys.stderr)
             return 1
     if given and given[0] in COMMANDS:
         command = load(given[0])
@@ -62,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (OSError, ValueError) as error:
             if is_unread(error):
                 raise
-            print(f"trainwarden {given[0]}: {error}", file=sys.stderr)
+            print(f"trainwarden {given[0]}: {describe_error(error)}", file=sys.stderr)
             return 1
     parser = build_parser()
     if given and not given[0].startswith("-"):

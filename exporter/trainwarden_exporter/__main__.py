@@ -13,7 +13,11 @@ import psutil
 
 from trainwarden_exporter import __version__
 from trainwarden_exporter.exceptions import TrainwardenError, UsageError
-from trainwarden_exporter.runtime.closed_output import is_unread, quiet_on_closed_output
+from trainwarden_exporter.runtime.closed_output import (
+    describe_error,
+    is_unread,
+    quiet_on_closed_output,
+)
 from trainwarden_exporter.runtime.command_parser import CommandParser
 
 PROGRAM = "trainwarden-exporter"
@@ -72,7 +76,11 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
             raise
         typed = f"{program}: " if program == PROGRAM else f"{program} {options.command}: "
         typed = "" if options.command == "check" else typed  # the lines begin with the file
-        print(*(f"{typed}{line}" for line in str(error).splitlines()), sep="\n", file=sys.stderr)
+        print(
+            *(f"{typed}{line}" for line in describe_error(error).splitlines()),
+            sep="\n",
+            file=sys.stderr,
+        )
         return 2 if isinstance(error, UsageError) else 1
 
 

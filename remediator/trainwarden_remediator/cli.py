@@ -163,7 +163,9 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
 
 def _incident(text: str) -> int:
     """Parses an incident number, also in the form `#3`."""
-    return int(text.removeprefix("#"))
+    if not (number := text.removeprefix("#")).isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number, as in `journal`")
+    return int(number)
 
 
 def _incident_or_name(text: str) -> int | str:
@@ -171,9 +173,9 @@ def _incident_or_name(text: str) -> int | str:
 
 
 def _count(text: str) -> int:
-    if (count := int(text)) < 0:
-        raise argparse.ArgumentTypeError("must not be negative")
-    return count
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number that is not negative")
+    return int(text)
 
 
 def _add_config_file(parser: argparse.ArgumentParser) -> None:

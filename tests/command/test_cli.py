@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import http.server
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -234,6 +235,69 @@ def test_a_file_in_the_folder_that_others_can_write_is_used_only_where_it_is_nam
 def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         cli.main(arguments)
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (["journal", "--config.file=x", "-n", "many"], "'many': expected a number"),
+        (["stop", "a", "--grace", "inf"], "'inf': expected a number of seconds up to 3600"),
+        (["stop", "a", "--grace", "nan"], "'nan': expected a number of seconds up to 3600"),
+        (["stop", "a", "--grace", "long"], "'long': expected a number of seconds up to 3600"),
+        (["report", "--config.file=x", "newest"], "'newest': expected a number, as in `journal`"),
+    ],
+)
+def test_a_number_that_is_none_is_named(
+    typed: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(typed)
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take the number of no account")
+@pytest.mark.parametrize("typed", [["run", "--", "true"], ["stop", "a"], ["attach", "a"]])
+def test_an_account_without_a_home_learns_what_to_set(typed: list[str]) -> None:
+    without_account = "import os, sys; from trainwarden import cli; os.setresuid(4_000_000, 0, 0)"
+    homes = ("HOME", "XDG_STATE_HOME", "TRAINWARDEN_FOLDER")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"{without_account}; sys.exit(cli.main({typed}))",
+        ],
+        capture_output=True,
+        text=True,
+        env={name: value for name, value in os.environ.items() if name not in homes},
+        timeout=60,
+        check=False,
+    )
+    message = "this account has no home: set HOME or TRAINWARDEN_FOLDER"
+    assert (done.returncode, done.stderr) == (1, f"trainwarden {typed[0]}: {message}\n")
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", "/proc/nowhere")
+    assert cli.main(["run", "--", "true"]) == 1
+    assert capsys.readouterr().err == "trainwarden run: /proc/nowhere: No such file or directory\n"
+
+
+@pytest.mark.parametrize("typed", [["run"], ["run", "--", "true"], ["discover", "."]])
+def test_a_working_folder_that_was_removed_is_named(
+    typed: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(tmp_path / "state"))
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert cli.main(typed) == 1
+    message = "the working folder was removed: `cd` into another"
+    assert capsys.readouterr().err == f"trainwarden {typed[0]}: {message}\n"
 
 
 def test_a_mistyped_subcommand_is_answered_with_a_similar_name(

@@ -24,7 +24,7 @@ from trainwarden.autopsy.report import render
 from trainwarden.autopsy.verdict import Verdict
 from trainwarden.commands.forwarded import remediator_files
 from trainwarden.run.announcement import running_pid
-from trainwarden.run.folder import state_folder
+from trainwarden.run.folder import NoHomeError, state_folder
 from trainwarden.stack import load_script
 
 EXAMPLES = """\
@@ -54,8 +54,8 @@ def announced_in(folder: Path | None) -> tuple[AnnouncedWorker, ...]:
     """Returns what `trainwarden run` recorded of the runs in `folder`; None: of all."""
     try:
         runs = state_folder() / "runs.d"
-    except RuntimeError:
-        return ()  # the account has no home, so it has no runs
+    except NoHomeError:
+        return ()
     return read_announced(folder, runs, running_pid)
 
 

@@ -38,11 +38,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--worker", metavar="NAME", help="only this worker of them")
     parser.add_argument(
         "--grace",
-        type=float,
+        type=_grace,
         default=30.0,
         metavar="SECONDS",
         help="time between SIGTERM and SIGKILL (default: %(default)g)",
     )
+
+
+def _grace(text: str) -> float:
+    """Returns a grace that `trainwarden run` accepts."""
+    # here: see below
+    from trainwarden.run.ending import MAX_GRACE_SECONDS  # noqa: PLC0415
+
+    with suppress(ValueError):
+        if 0 <= (seconds := float(text)) <= MAX_GRACE_SECONDS:
+            return seconds
+    expected = f"expected a number of seconds up to {MAX_GRACE_SECONDS:g}"
+    raise argparse.ArgumentTypeError(f"{text!r}: {expected}")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trainwarden.run.folder import RunFiles, make_folders, state_folder, write_private
+from trainwarden.run.folder import NoHomeError, RunFiles, make_folders, state_folder, write_private
 from trainwarden.run.left_processes import describe_left, left_behind
 from trainwarden.run.process_tree import read_start_ticks
 
@@ -164,8 +164,8 @@ def find_running() -> dict[str, list[Path]]:
     """Returns the announcements of the workers that are not over, by run."""
     try:
         announced = sorted((state_folder() / "runs.d").glob("*@*.json"))
-    except RuntimeError:
-        return {}  # the account has no home, so it has no runs
+    except NoHomeError:
+        return {}
     found: dict[str, list[Path]] = {}
     for path in filter(running_pid, announced):
         found.setdefault(path.stem.partition("@")[0], []).append(path)

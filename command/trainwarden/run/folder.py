@@ -11,6 +11,10 @@ MAX_NAME = 100
 NAME_RULE = "a name has at most 100 letters, digits and _ . : -; it begins with a letter or digit"
 
 
+class NoHomeError(ValueError):
+    """The account has no home, so it has no runs."""
+
+
 class RunFiles(NamedTuple):
     """The files of one worker of a run."""
 
@@ -23,13 +27,16 @@ class RunFiles(NamedTuple):
 def state_folder() -> Path:
     """Returns the folder of the account's state, which may not exist yet.
 
-    Raises RuntimeError if the account has no home.
+    Raises NoHomeError if the account has no home.
     """
     if folder := os.environ.get(FOLDER_VARIABLE):
         return Path(folder).absolute()
     # the base directory specification ignores a relative path
     state = os.environ.get("XDG_STATE_HOME", "")
-    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    try:
+        base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    except RuntimeError as error:
+        raise NoHomeError(f"this account has no home: set HOME or {FOLDER_VARIABLE}") from error
     return base / "trainwarden"
 
 
@@ -48,7 +55,7 @@ def run_files(folder: Path, run: str, worker: str) -> RunFiles:
 def find_announcements(run: str, worker: str | None = None) -> list[Path]:
     """Returns the announcements of the workers of a run, or of one of them.
 
-    Raises ValueError for an impossible name, RuntimeError if the account has no home.
+    Raises ValueError for an impossible name, NoHomeError if the account has no home.
     """
     for name in (run, worker):
         check_name(name)

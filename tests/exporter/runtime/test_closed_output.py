@@ -75,6 +75,38 @@ def test_so_do_the_two_programs(argv: tuple[str, ...], tmp_path: Path) -> None:
     assert run_unread(*argv, folder=tmp_path) == (CLOSED_OUTPUT, "")
 
 
+@pytest.mark.parametrize(
+    "arguments", [("autopsy", "."), ("runbook", "TrainingStepStalled"), ("stop", "nosuch")]
+)
+def test_an_output_that_is_closed_from_the_start_is_none(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "trainwarden", *arguments],
+        stderr=subprocess.PIPE,
+        env=os.environ | {"TRAINWARDEN_FOLDER": str(tmp_path / "state")},
+        cwd=tmp_path,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert "Traceback" not in done.stderr
+    assert (done.returncode, done.stderr.count("\n")) in ((0, 0), (1, 0), (1, 1))
+
+
+def test_a_character_that_the_terminal_lacks_is_a_question_mark(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "trainwarden", "runbook", "TrainingStepStalled"],
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        cwd=tmp_path,
+        check=True,
+        timeout=120,
+    )
+    assert b"?" in done.stdout
+    assert done.stdout.isascii()
+
+
 def break_connection(*_: object, **__: object) -> int:
     raise BrokenPipeError(32, "Broken pipe")
 
