@@ -91,11 +91,14 @@ def checkpoints_table() -> Table:
     )
 
 
-def steps(title: str, about: str, width: int) -> Graph:
+def steps() -> Graph:
     """The steps of a run, and those of its newest complete checkpoints."""
     return Graph(
-        title=title,
-        about=about,
+        title="Steps",
+        about=(
+            "Steps done, and the step of the newest complete checkpoint: the distance is what "
+            "would be lost. Good: a straight line up; a step down is a resume."
+        ),
         queries=[
             Query("max by (run) (trainwarden_training_step{RUN})", "{{run}}", why.NO_STEPS),
             Query(
@@ -106,6 +109,6 @@ def steps(title: str, about: str, width: int) -> Graph:
         ],
         unit=COUNT,
         decimals=0,
-        width=width,
+        width=8,
         stepped=True,
     )

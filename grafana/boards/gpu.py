@@ -19,7 +19,6 @@ DRIVER_WORDS = words(
     ("failed", style.CRITICAL),
 )
 ONE = "{{instance}} GPU {{gpu}}"
-OF = "{{instance}} "
 _BY = "max by (gpu, uuid, instance)"
 
 
@@ -151,8 +150,8 @@ BOARD = Board(
         Row(
             "What they do",
             [
-                gpus.utilization("{GPU}", OF, 12),
-                gpus.memory_share("{GPU}", OF, 12),
+                gpus.utilization(),
+                gpus.memory_share(),
                 Graph(
                     title="Power",
                     about="Drawn, and what may be drawn. Good: under the line under full load.",
@@ -187,7 +186,7 @@ BOARD = Board(
                     ],
                     unit="celsius",
                 ),
-                gpus.throttled("{GPU}", OF),
+                gpus.throttled(),
             ],
         ),
         gpu_care.HOLDERS,

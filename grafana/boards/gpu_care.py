@@ -8,21 +8,20 @@ from boards.panels import COUNT, Graph
 from boards.queries import Query
 
 ONE = "{{instance}} GPU {{gpu}}"
-OF = "{{instance}} "
 
 
 HOLDERS = Row(
     "Who holds them",
     [
-        gpus.worker_memory('{GPU,run=~"$run"}', OF, 12),
-        gpus.leftovers("{BOX}", OF, 12),
+        gpus.worker_memory(),
+        gpus.leftovers(),
     ],
 )
 
 WEAR = Row(
     "Do they wear out?",
     [
-        gpus.xids("{GPU}"),
+        gpus.xids(),
         Graph(
             title="Memory errors, and rows replaced for them",
             about=(

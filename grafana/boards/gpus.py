@@ -1,4 +1,4 @@
-"""Panels about GPUs that several boards have: `braces` selects them, `of` begins the legends."""
+"""Panels about GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from boards.tables import Column, Table
 HARDWARE = 'reason=~"hw_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown"'
 
 
-def utilization(braces: str, of: str = "", width: int = 8) -> Graph:
+def utilization() -> Graph:
     return Graph(
         title="GPU utilisation",
         about=(
@@ -19,15 +19,15 @@ def utilization(braces: str, of: str = "", width: int = 8) -> Graph:
             "GPU that a run holds at 0 for half an hour fires TrainingGpuIdle."
         ),
         queries=[
-            Query(f"trainwarden_gpu_utilization_ratio{braces}", f"{of}GPU {{{{gpu}}}}", why.NO_GPU)
+            Query("trainwarden_gpu_utilization_ratio{GPU}", "{{instance}} GPU {{gpu}}", why.NO_GPU)
         ],
         unit=SHARE,
         high=1,
-        width=width,
+        width=12,
     )
 
 
-def memory_share(braces: str, of: str = "", width: int = 8) -> Graph:
+def memory_share() -> Graph:
     return Graph(
         title="GPU memory in use",
         about=(
@@ -36,38 +36,38 @@ def memory_share(braces: str, of: str = "", width: int = 8) -> Graph:
         ),
         queries=[
             Query(
-                f"1 - trainwarden_gpu_memory_free_bytes{braces}"
-                f" / trainwarden_gpu_memory_total_bytes{braces}",
-                f"{of}GPU {{{{gpu}}}}",
+                "1 - trainwarden_gpu_memory_free_bytes{GPU}"
+                " / trainwarden_gpu_memory_total_bytes{GPU}",
+                "{{instance}} GPU {{gpu}}",
                 why.NO_GPU,
             )
         ],
         unit=SHARE,
         high=1,
-        width=width,
+        width=12,
         scale=Scale(style.GOOD, ((1 - limits.GPU_FULL.value, style.WARNING),)),
         shaded=True,
     )
 
 
-def worker_memory(braces: str, of: str = "", width: int = 8) -> Graph:
+def worker_memory() -> Graph:
     return Graph(
         title="GPU memory by worker",
         about="What each worker holds, on each GPU. Good: even; steps up are leaks.",
         queries=[
             Query(
-                f"trainwarden_worker_gpu_memory_bytes{braces}",
-                f"{of}{{{{run}}}} {{{{worker}}}} on {{{{gpu}}}}",
+                'trainwarden_worker_gpu_memory_bytes{GPU,run=~"$run"}',
+                "{{instance}} {{run}} {{worker}} on {{gpu}}",
                 why.NO_GPU_HELD,
             )
         ],
         unit=BYTES,
-        width=width,
+        width=12,
         stacked=True,
     )
 
 
-def leftovers(braces: str, of: str = "", width: int = 8) -> Graph:
+def leftovers() -> Graph:
     return Graph(
         title="Leftover processes on GPUs",
         about=(
@@ -78,28 +78,27 @@ def leftovers(braces: str, of: str = "", width: int = 8) -> Graph:
         ),
         queries=[
             Query(
-                f"label_replace(trainwarden_gpu_orphan_holders{braces},"
+                "label_replace(trainwarden_gpu_orphan_holders{BOX},"
                 ' "gpu", "driver only", "gpu", "")',
-                f"{of}GPU {{{{gpu}}}}",
+                "{{instance}} GPU {{gpu}}",
                 why.NO_GPU_OR_WORKER,
             ),
             Query(
-                f"label_replace(trainwarden_gpu_unowned_holders_in_use{braces},"
+                "label_replace(trainwarden_gpu_unowned_holders_in_use{BOX},"
                 ' "gpu", "driver only", "gpu", "")',
-                f"{of}GPU {{{{gpu}}}}, in use",
+                "{{instance}} GPU {{gpu}}, in use",
                 why.NO_GPU_OR_WORKER,
             ),
         ],
         unit=COUNT,
         decimals=0,
-        width=width,
+        width=12,
         stepped=True,
         scale=rising(None, 1),
     )
 
 
-def throttled(braces: str, of: str = "", width: int = 8, height: int = 8) -> Timeline:
-    inside = braces[:-1]
+def throttled() -> Timeline:
     return Timeline(
         title="Clocks throttled by hardware",
         about=(
@@ -108,18 +107,18 @@ def throttled(braces: str, of: str = "", width: int = 8, height: int = 8) -> Tim
         ),
         queries=[
             Query(
-                f"max without (reason) (trainwarden_gpu_throttle_active{inside},{HARDWARE}}})",
-                f"{of}GPU {{{{gpu}}}}",
+                f"max without (reason) (trainwarden_gpu_throttle_active{{GPU,{HARDWARE}}})",
+                "{{instance}} GPU {{gpu}}",
                 why.NO_GPU,
             )
         ],
-        width=width,
-        height=height,
+        width=8,
+        height=8,
         meanings=words(("free", style.GOOD), ("held down", style.CRITICAL)),
     )
 
 
-def xids(braces: str, width: int = 8, height: int = 8) -> Table:
+def xids() -> Table:
     return Table(
         title="Errors of the driver (XIDs)",
         about=(
@@ -129,20 +128,20 @@ def xids(braces: str, width: int = 8, height: int = 8) -> Table:
         queries=[
             Query(
                 "sum by (gpu, xid, severity, instance) ("
-                f"{gained(f'trainwarden_gpu_xid_errors_total{braces}')}) > 0",
+                f"{gained('trainwarden_gpu_xid_errors_total{GPU}')}) > 0",
                 "times",
                 why.NO_XID,
             ),
             Query(
                 "1000 * max by (gpu, xid, severity, instance) ("
-                f"last_over_time(trainwarden_gpu_xid_last_timestamp_seconds{braces}[$__range]))",
+                "last_over_time(trainwarden_gpu_xid_last_timestamp_seconds{GPU}[$__range]))",
                 "last",
                 why.NO_XID,
             ),
         ],
         empty="No XID came in this time, as far as they were watched.",
-        width=width,
-        height=height,
+        width=8,
+        height=8,
         columns=[
             Column(name="gpu", title="GPU"),
             Column(name="xid", title="XID"),

@@ -28,27 +28,25 @@ def count(title: str, about: str, text: str, scale: Scale = style.PLAIN, width: 
     )
 
 
-def healed(width: int = 4) -> Stat:
+def healed() -> Stat:
     return count(
         "Healed",
         "Actions after which the condition cleared. Good: all of them.",
         gained(f'{OUTCOMES[:-1]},outcome="healed"}}'),
         Scale(style.GOOD),
-        width,
     )
 
 
-def given_up(width: int = 4) -> Stat:
+def given_up() -> Stat:
     return count(
         "Given up in this time",
         "Alerts that the remediator gave up and escalated to the on-call. Good: 0.",
         gained(f'{OUTCOMES[:-1]},outcome="gave_up"}}'),
         NONE_IS_GOOD,
-        width,
     )
 
 
-def actions_by_worker(width: int) -> Table:
+def actions_by_worker() -> Table:
     return Table(
         title="Actions, by worker",
         about="Actions in the time shown, with target and result. Good: done.",
@@ -59,7 +57,7 @@ def actions_by_worker(width: int) -> Table:
                 why.NOTHING_DONE,
             )
         ],
-        width=width,
+        width=12,
         height=6,
         columns=[
             Column(name="run"),
@@ -71,7 +69,7 @@ def actions_by_worker(width: int) -> Table:
     )
 
 
-def outcomes_by_worker(width: int) -> Table:
+def outcomes_by_worker() -> Table:
     return Table(
         title="Outcomes, by worker",
         about="The outcome, as the exporter observed afterwards. Good: healed.",
@@ -80,7 +78,7 @@ def outcomes_by_worker(width: int) -> Table:
                 f"sum by (run, worker, outcome) ({gained(OUTCOMES)}) > 0", "times", why.NOTHING_DONE
             )
         ],
-        width=width,
+        width=12,
         height=6,
         columns=[
             Column(name="run"),
@@ -98,7 +96,7 @@ def outcomes_by_worker(width: int) -> Table:
     )
 
 
-def decisions(width: int, height: int = 6) -> Table:
+def decisions() -> Table:
     return Table(
         title="Decisions, and why",
         about=(
@@ -113,8 +111,8 @@ def decisions(width: int, height: int = 6) -> Table:
                 why.NOTHING_DECIDED,
             )
         ],
-        width=width,
-        height=height,
+        width=8,
+        height=8,
         columns=[
             Column(
                 name="verdict",

@@ -135,7 +135,7 @@ HEALING = Row(
             width=24,
             meanings=words(*((word, colour) for word, colour, _ in REMEDIATOR_STATES)),
         ),
-        healing.decisions(8, 8),
+        healing.decisions(),
         Graph(
             title="Time since",
             about=(

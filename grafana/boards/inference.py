@@ -34,7 +34,7 @@ def _rate(counter: str) -> str:
 SERVING = Row(
     "Do they serve?",
     [
-        server_states("{SERVER}", 24, 6),
+        server_states(),
         servers_now(),
         _graph(
             "Probe latency",

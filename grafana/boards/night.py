@@ -135,7 +135,7 @@ ALERTS = Row(
 DONE = Row(
     "Actions",
     [
-        healing.outcomes_by_worker(12),
+        healing.outcomes_by_worker(),
         Table(
             title="Ends of workers",
             about="By exit code or signal. Good: only ends that you or the remediator asked for.",

@@ -38,7 +38,7 @@ NOW = Row(
     "Is it well?",
     [
         verdict(5),
-        alerts_now(13, 4),
+        alerts_now(),
         Stat(
             title="Remediator",
             about=(
@@ -213,7 +213,7 @@ COURSE = Row(
             height=6,
             meanings=COURSE_WORDS,
         ),
-        healing.actions_by_worker(12),
+        healing.actions_by_worker(),
         Graph(
             title="GPUs busy",
             about=(

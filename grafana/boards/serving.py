@@ -43,8 +43,8 @@ REASON_WORDS = words(
 _BY = "max by (run, server, engine, instance)"
 
 
-def server_states(braces: str, width: int, height: int = 5) -> Timeline:
-    """How each server was when; `braces` is the selector of the servers."""
+def server_states() -> Timeline:
+    """How each server was when."""
     return Timeline(
         title="Inference servers",
         about=(
@@ -55,13 +55,13 @@ def server_states(braces: str, width: int, height: int = 5) -> Timeline:
         ),
         queries=[
             Query(
-                coded(f"trainwarden_inference_reason{braces}", "reason", REASONS),
+                coded("trainwarden_inference_reason{SERVER}", "reason", REASONS),
                 "{{run}} {{server}}",
                 why.NO_SERVERS,
             )
         ],
-        width=width,
-        height=height,
+        width=24,
+        height=6,
         meanings=REASON_WORDS,
     )
 

@@ -15,12 +15,7 @@ from boards.verdict import MARKS
 PROGRESS = Row(
     "Progress and checkpoints",
     [
-        steps(
-            "Steps",
-            "Steps done, and the step of the newest complete checkpoint: the distance is what "
-            "would be lost. Good: a straight line up; a step down is a resume.",
-            8,
-        ),
+        steps(),
         Graph(
             title="Step duration",
             about=(

@@ -86,7 +86,7 @@ def verdict(width: int) -> Stat:
     )
 
 
-def alerts_now(width: int = 24, height: int = 5) -> Table:
+def alerts_now() -> Table:
     """Every alert that fires."""
     return Table(
         title="Firing alerts",
@@ -106,8 +106,8 @@ def alerts_now(width: int = 24, height: int = 5) -> Table:
             )
         ],
         empty="No alert fires. Whether the rules are evaluated at all, the verdict says.",
-        width=width,
-        height=height,
+        width=13,
+        height=4,
         columns=[
             Column(name="severity", colours=tuple(style.SEVERITY_COLOURS.items()), width=90),
             Column(

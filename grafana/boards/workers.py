@@ -2,18 +2,89 @@
 
 from __future__ import annotations
 
-from boards import limits, memory, style, why, workers_life, working
+from boards import limits, style, why, workers_life, working
 from boards.board import Board
 from boards.layout import Row
-from boards.panels import BYTES, SECONDS, SHARE, Graph
+from boards.panels import BYTES, COUNT, SECONDS, SHARE, Graph
 from boards.queries import Query, gained
 from boards.style import rising
 from boards.tables import Column, Table
 from boards.variables import HOST, INSTANCE, RUN, WORKER
 from boards.verdict import ALERT_MARKS, START_MARKS
 
+
+def worker_memory_and_limit() -> Graph:
+    return Graph(
+        title="Memory by worker",
+        about=(
+            "Memory with all children, without mapped files, and the limit where one is "
+            "configured. Good: flat. Over its line a worker is restarted: "
+            "TrainingWorkerMemoryOverLimit, which warns from 90 % on."
+        ),
+        queries=[
+            Query(
+                "trainwarden_worker_memory_bytes{WORKER}",
+                "{{run}} {{worker}}",
+                why.NO_WORKERS,
+            ),
+            Query(
+                "trainwarden_worker_memory_limit_bytes{WORKER}",
+                "{{run}} {{worker}} limit",
+                why.NO_MEMORY_LIMIT,
+                limit=True,
+            ),
+        ],
+        unit=BYTES,
+        width=12,
+    )
+
+
+def box_memory() -> Graph:
+    return Graph(
+        title="Available host memory",
+        about=(
+            "The smaller of what the machine and the cgroup still have: in a pod the cgroup "
+            "kills. Good: above the line, where TrainingMemoryFloor fires and a worker is "
+            "restarted to relieve the host."
+        ),
+        queries=[
+            Query("trainwarden_memory_effective_available_bytes{BOX}", "{{instance}} available"),
+            Query(
+                "trainwarden_memory_available_floor_bytes{BOX}", "{{instance}} floor", limit=True
+            ),
+        ],
+        unit=BYTES,
+        width=8,
+    )
+
+
+def oom_kills() -> Graph:
+    return Graph(
+        title="OOM kills, in 10 minutes",
+        about=(
+            "By the kernel, in the machine or the cgroup, and those of a container by the engine's "
+            "word. Good: 0; each is a TrainingOomKill, or a TrainingContainerOom."
+        ),
+        queries=[
+            Query(
+                "sum by (scope) (increase(trainwarden_memory_oom_kills_total{BOX}[10m]))",
+                "{{scope}}",
+            ),
+            Query(
+                "sum by (container) (increase(trainwarden_container_oom_kills_total{BOX}[10m]))",
+                "container {{container}}",
+                why.NO_CONTAINERS,
+            ),
+        ],
+        unit=COUNT,
+        decimals=0,
+        width=8,
+        stepped=True,
+        scale=rising(None, 1),
+    )
+
+
 ONE = "{{run}} {{worker}}"
-OF = "{{run}} "
 _BY = "max by (run, worker, role, instance)"
 
 
@@ -24,7 +95,7 @@ def _column(text: str, name: str, empty_when: str = why.NO_WORKERS) -> Query:
 PROCESSES = Row(
     "Workers",
     [
-        working.worker_states("{WORKER}", 24, 6, OF),
+        working.worker_states(),
         Table(
             title="Workers now",
             about=(
@@ -93,7 +164,7 @@ PROCESSES = Row(
 MEMORY = Row(
     "Memory",
     [
-        memory.worker_memory_and_limit("{WORKER}", 12, OF),
+        worker_memory_and_limit(),
         Graph(
             title="Growth, in bytes per hour",
             about=(
@@ -113,7 +184,7 @@ MEMORY = Row(
             unit=BYTES,
             width=12,
         ),
-        memory.box_memory(8, "{{instance}} "),
+        box_memory(),
         Graph(
             title="Memory pressure",
             about=(
@@ -129,7 +200,7 @@ MEMORY = Row(
             ],
             unit=SHARE,
         ),
-        memory.oom_kills(8),
+        oom_kills(),
     ],
 )
 

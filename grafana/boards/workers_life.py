@@ -3,15 +3,50 @@
 from __future__ import annotations
 
 from boards import limits, style, why, working
-from boards.containers import HEALTH_WORDS, container_states
 from boards.layout import Row
-from boards.panels import BYTES, COUNT, NAME, SHARE, Graph
+from boards.panels import BYTES, COUNT, NAME, SHARE, Graph, Timeline
 from boards.queries import Query, coded
 from boards.style import codes, falling, rising, words
 from boards.tables import Column, Table
 
+STATE_WORDS = words(
+    ("running", style.GOOD),
+    ("created", "semi-dark-blue"),
+    ("restarting", "orange"),
+    ("paused", style.CALM),
+    ("removing", "light-blue"),
+    ("exited", style.CRITICAL),
+    ("dead", "dark-red"),
+    ("absent", "dark-red"),
+)
+
+HEALTH_WORDS = words(
+    ("starting", "light-blue"), ("healthy", style.GOOD), ("unhealthy", style.WARNING)
+)
+
+
+def container_states() -> Timeline:
+    return Timeline(
+        title="Containers",
+        about=(
+            "State of each container. Good: running. A container that ends with an error and is "
+            "not started again is TrainingContainerStopped; a container that keeps restarting is "
+            "TrainingContainerRestartLoop, and all restarts of its run are held."
+        ),
+        queries=[
+            Query(
+                coded("trainwarden_container_state{RUN}", "state", codes(STATE_WORDS)),
+                "{{run}} {{container}}",
+                why.NO_CONTAINERS,
+            )
+        ],
+        width=24,
+        height=5,
+        meanings=STATE_WORDS,
+    )
+
+
 ONE = "{{run}} {{worker}}"
-OF = "{{run}} "
 CONTAINER = "max by (run, container, instance)"
 HEALTH = coded("trainwarden_container_health{RUN}", "health", codes(HEALTH_WORDS))
 DISK = "max by (path, instance)"
@@ -66,7 +101,7 @@ LIFE = Row(
             ],
             unit="Bps",
         ),
-        working.restarts("{WORKER}", 12, OF),
+        working.restarts(),
         Graph(
             title="Ends, by exit code or signal",
             about="In the last ten minutes. Good: none, or status 0.",
@@ -88,7 +123,7 @@ LIFE = Row(
 CONTAINERS = Row(
     "Containers and disks",
     [
-        container_states("{RUN}", 24),
+        container_states(),
         Table(
             title="Containers now",
             about=(

@@ -1,4 +1,4 @@
-"""Panels about the processes of workers that several boards have."""
+"""Panels about the processes of workers on the board of the workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from boards.queries import Query
 from boards.style import words
 
 
-def worker_states(braces: str, width: int, height: int = 6, of: str = "") -> Timeline:
+def worker_states() -> Timeline:
     return Timeline(
         title="Workers",
         about=(
@@ -17,26 +17,26 @@ def worker_states(braces: str, width: int, height: int = 6, of: str = "") -> Tim
         ),
         queries=[
             Query(
-                f"""
-                2 * (trainwarden_worker_finished{braces} == 1)
+                """
+                2 * (trainwarden_worker_finished{WORKER} == 1)
                 or (
-                  trainwarden_worker_processes{braces}
-                    < bool trainwarden_worker_expected_processes{braces}
+                  trainwarden_worker_processes{WORKER}
+                    < bool trainwarden_worker_expected_processes{WORKER}
                 )
                 """,
-                f"{of}{{{{worker}}}}",
+                "{{run}} {{worker}}",
                 why.NO_WORKERS,
             )
         ],
-        width=width,
-        height=height,
+        width=24,
+        height=6,
         meanings=words(
             ("running", style.GOOD), ("missing", style.CRITICAL), ("finished", style.UNKNOWN)
         ),
     )
 
 
-def restarts(braces: str, width: int = 8, of: str = "") -> Graph:
+def restarts() -> Graph:
     return Graph(
         title="Excess worker restarts, in 10 minutes",
         about=(
@@ -45,13 +45,13 @@ def restarts(braces: str, width: int = 8, of: str = "") -> Graph:
         ),
         queries=[
             Query(
-                f"trainwarden_worker_excess_restarts{braces}"
-                f" or 0 * trainwarden_worker_expected_processes{braces}",
-                f"{of}{{{{worker}}}}",
+                "trainwarden_worker_excess_restarts{WORKER}"
+                " or 0 * trainwarden_worker_expected_processes{WORKER}",
+                "{{run}} {{worker}}",
                 why.NO_WORKERS,
             ),
             Query(
-                f"min(2 + 0 * trainwarden_worker_expected_processes{braces})",
+                "min(2 + 0 * trainwarden_worker_expected_processes{WORKER})",
                 "loop",
                 why.NO_WORKERS,
                 limit=True,
@@ -59,6 +59,6 @@ def restarts(braces: str, width: int = 8, of: str = "") -> Graph:
         ],
         unit=COUNT,
         decimals=0,
-        width=width,
+        width=12,
         stepped=True,
     )

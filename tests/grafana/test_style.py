@@ -9,7 +9,7 @@ from typing import Any, get_args
 import generate
 import pytest
 
-from boards import containers, gpu, serving, style, verdict, why
+from boards import gpu, serving, style, verdict, why, workers_life
 from boards.limits import LIMITS, Limit
 from boards.style import Word, codes, falling, mappings, rising
 from previewing.shown import COLOURS
@@ -58,7 +58,7 @@ def test_more_is_worse_or_less_is() -> None:
     ("names", "all_there_are"),
     [
         (verdict.PHASES, tuple(Phase)),
-        (codes(containers.STATE_WORDS), (*STATES, "absent")),
+        (codes(workers_life.STATE_WORDS), (*STATES, "absent")),
         (codes(gpu.DRIVER_WORDS), get_args(DriverState)),
         (serving.REASONS, tuple(HealthReason)),
     ],
@@ -84,7 +84,12 @@ def test_a_word_keeps_its_number_and_its_colour() -> None:
 
 
 def test_every_colour_is_one_of_grafanas() -> None:
-    used = [*verdict.PHASE_WORDS, *verdict.VERDICTS, *serving.REASON_WORDS, *containers.STATE_WORDS]
+    used = [
+        *verdict.PHASE_WORDS,
+        *verdict.VERDICTS,
+        *serving.REASON_WORDS,
+        *workers_life.STATE_WORDS,
+    ]
     for word in used:
         assert word.colour in COLOURS or re.fullmatch("#[0-9a-f]{6}", word.colour)
 

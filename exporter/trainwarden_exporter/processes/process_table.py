@@ -9,14 +9,9 @@ from threading import Lock
 
 from trainwarden_exporter.processes.pid_counters import (
     PidsAllocated,
-    ProcessCount,
-    count_non_process_links,
-    is_initial_pid_namespace,
     possibly_reused,
-    read_link_count,
     read_pid_max,
     read_pids_allocated,
-    read_process_count,
 )
 from trainwarden_exporter.processes.procfs import (
     PROC,
@@ -31,9 +26,6 @@ from trainwarden_exporter.processes.start_times import boot_seconds
 REREAD_SECONDS = 20.0
 """Seconds after which an unmatched process is read again if it has run since, because it may
 have executed another program."""
-
-_PENDING_PIDS = 32
-"""Number of most recently allocated pids whose processes may not be counted or visible yet."""
 
 _CPUCLOCK_SCHED = 2  # what the clock of a pid is made of (include/linux/posix-timers_types.h)
 _LAG_SECONDS = 1.0  # the clock of a process on another core is updated by that core's tick
@@ -51,8 +43,7 @@ class ProcessTable:
     to no worker. A known process counts as unchanged as long as its pid cannot have been reused:
     the kernel allocates pids cyclically (`alloc_pid` in kernel/pid.c), and /proc shows the current
     position and the number of allocations. If these are unavailable, or a whole cycle is possible,
-    everything is read. If the number of processes equals the previous number plus the new ones, the
-    processes are not even listed.
+    everything is read.
 
     Threads may share a table; a thread waits while another one reads.
     """
@@ -75,20 +66,11 @@ class ProcessTable:
         self._cpu_clock_values: dict[int, int] = {}
         """Run times of the processes at their last periodic read."""
         self._allocated: PidsAllocated | None = None
-        self._process_count: ProcessCount | None = None
         self._began = clock()
         self._last_slot = 0
         self._ended_pids: set[int] = set()
         """Pids that ended between listing and reading."""
         self._pid_max = read_pid_max(root)
-        has_cpu_clock = self._cpu_clock(1) is not None  # pid 1 always exists
-        self._sees_whole_host = (
-            bool(self._pid_max) and is_initial_pid_namespace(root) and has_cpu_clock
-        )
-        """Whether every process of the machine has a pid here and a readable clock."""
-        self._non_process_links = count_non_process_links(root)
-        self._may_hide_processes = True
-        """Whether more processes are counted than are visible."""
         self._lock = Lock()
 
     def read(self, refresh: Collection[int] = ()) -> Mapping[int, Process]:
@@ -103,20 +85,8 @@ class ProcessTable:
             return self._read(refresh)
 
     def _read(self, refresh: Collection[int]) -> Mapping[int, Process]:
-        # first, so that later starts and exits change the next count
-        process_count = read_process_count(self._root) if self._pid_max else None
         slot = self._current_slot()
-        # list periodically anyway: a hidden process (hidepid) may become visible without a start
-        due = self._may_hide_processes and slot // _SLOTS != self._last_slot // _SLOTS
-        new_pids = None if process_count is None or due else self._new_pids(process_count)
-        if process_count is None or new_pids is None:
-            processes, to_read, allocated = self._list_processes()
-        else:
-            processes, to_read, allocated = (
-                self._processes.copy(),
-                new_pids,
-                process_count.allocated,
-            )
+        processes, to_read, allocated = self._list_processes()
         active = self._active_since_last_slot(slot)
         to_read.update(filter(processes.__contains__, (*self._young_pids, *active, *refresh)))
         old_enough = (self._since_boot() - YOUNG_SECONDS) * TICKS_PER_SECOND
@@ -132,50 +102,9 @@ class ProcessTable:
                 young.add(pid)
         # only after all reads: a failed read must be repeated
         self._store_cpu_clocks(processes, to_read, active)
-        self._process_count = None
-        # Fewer than visible: this /proc counts something else. Processes that started during the
-        # listing may or may not be counted.
-        if (
-            process_count is not None
-            and process_count.processes >= len(processes)
-            and process_count.allocated == allocated
-        ):
-            self._process_count = process_count
-        self._may_hide_processes = (
-            process_count is None
-            or process_count.processes - self._non_process_links != len(processes)
-        )
         self._processes, self._allocated, self._young_pids = processes, allocated, young
         self._last_slot, self._ended_pids = slot, ended
         return processes
-
-    def _new_pids(self, now: ProcessCount) -> set[int] | None:
-        """Returns the pids started since the last count; None if another process may have ended."""
-        before = self._process_count
-        if before is None:
-            return None
-        if now == before:
-            return set()
-        last, given = before.allocated.last, now.allocated.total - before.allocated.total
-        if (
-            not self._sees_whole_host
-            or now.allocated.last - last != given  # some were in use, or the cycle is complete
-            or not 0 < given < len(self._processes)  # otherwise a listing is as fast
-        ):
-            return None
-        candidates = set(range(max(1, last + 1 - _PENDING_PIDS), last + given + 1))
-        known = candidates.intersection(self._processes)
-        if known and max(known) > last:  # that pid may have been reused
-            return None
-        new_pids = {pid for pid in candidates - known if self._cpu_clock(pid) is not None}
-        if now.processes != before.processes + len(new_pids):
-            return None
-        # a process that ended before it was examined was counted nevertheless
-        same = (
-            read_link_count(self._root) == now.processes
-            and read_pids_allocated(self._root) == now.allocated
-        )
-        return new_pids if same else None
 
     def _list_processes(self) -> tuple[dict[int, Process], set[int], PidsAllocated | None]:
         """Returns the known processes that still exist, the pids to read and the pid allocation."""

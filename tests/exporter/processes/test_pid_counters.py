@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -9,14 +8,9 @@ import pytest
 
 from trainwarden_exporter.processes.pid_counters import (
     PidsAllocated,
-    count_non_process_links,
-    is_initial_pid_namespace,
     possibly_reused,
-    read_link_count,
     read_pids_allocated,
-    read_process_count,
 )
-from trainwarden_exporter.processes.procfs import list_pids
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,30 +26,8 @@ def tell(root: Path, last: int, total: int) -> None:
 def test_a_kernel_that_never_gave_out_a_pid_does_not_count_them(tmp_path: Path) -> None:
     tell(tmp_path, 500, 10_000)
     assert read_pids_allocated(tmp_path) == PidsAllocated(500, 10_000)
-    assert read_process_count(tmp_path) is not None
     tell(tmp_path, 0, 0)
     assert read_pids_allocated(tmp_path) is None
-    assert read_process_count(tmp_path) is None
-
-
-def test_an_empty_folder_counts_no_processes(tmp_path: Path) -> None:
-    assert read_link_count(tmp_path / "none") is None
-    assert count_non_process_links(tmp_path / "none") == 0
-
-
-def test_other_folders_are_distinguished_from_processes_and_links(tmp_path: Path) -> None:
-    for name in ("1", "27", "sys", "irq"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "net").symlink_to("1")
-    (tmp_path / "stat").touch()
-    assert count_non_process_links(tmp_path) == 4
-
-
-def test_the_namespace_of_a_made_up_machine_is_not_ours(tmp_path: Path) -> None:
-    (tmp_path / "self").symlink_to(str(os.getpid()))
-    (tmp_path / str(os.getpid()) / "ns").mkdir(parents=True)
-    (tmp_path / "self/ns/pid").symlink_to("pid:[4026531836]")
-    assert not is_initial_pid_namespace(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -86,21 +58,10 @@ def test_a_pid_may_be_somebody_elses_if_the_kernel_has_come_by(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
-def test_on_this_machine_the_census_counts_who_comes_and_who_goes() -> None:
-    before = read_process_count()
+def test_on_this_machine_each_start_is_counted() -> None:
+    before = read_pids_allocated()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE):
-        after = read_process_count()
+        after = read_pids_allocated()
     assert before is not None
     assert after is not None
-    assert after.allocated.total > before.allocated.total
-    assert after.processes >= len(list_pids())
-
-
-@pytest.mark.skipif(not is_initial_pid_namespace(), reason="a container, or no Linux")
-def test_on_this_machine_there_are_links_of_no_process_and_of_each_process() -> None:
-    for _ in range(100):
-        before, links, pids = read_pids_allocated(), read_link_count(), len(list_pids())
-        if before == read_pids_allocated() and links == read_link_count():
-            assert links == count_non_process_links() + pids
-            return
-    pytest.skip("never was it quiet")
+    assert after.total > before.total

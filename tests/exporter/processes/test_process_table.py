@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from trainwarden_exporter.exceptions import CollectError
-from trainwarden_exporter.processes.pid_counters import (
-    PidsAllocated,
-    ProcessCount,
-    is_initial_pid_namespace,
-    read_pids_allocated,
-)
+from trainwarden_exporter.processes.pid_counters import read_pids_allocated
 from trainwarden_exporter.processes.process_table import REREAD_SECONDS, ProcessTable
 from trainwarden_exporter.processes.procfs import Process, list_pids, read_process, read_processes
 from trainwarden_exporter.processes.start_times import boot_seconds
@@ -197,134 +192,15 @@ def test_turns_stay_apart_when_nobody_has_looked_for_long(stage: Stage) -> None:
     assert set(stage.states().values()) == {"S", "D"}
 
 
-@pytest.fixture
-def listings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Each time that the processes were listed."""
-    seen: list[Path] = []
+class CrowdedStage(Stage):
+    """That of a machine with ten processes that have been read."""
 
-    def listed(root: Path) -> list[int]:
-        seen.append(root)
-        return list_pids(root)
-
-    monkeypatch.setattr("trainwarden_exporter.processes.process_table.list_pids", listed)
-    return seen
-
-
-def test_while_nobody_comes_or_goes_they_are_not_listed(
-    stage: Stage, listings: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    process_count = ProcessCount(PidsAllocated(500, 10_000), 3)
-    monkeypatch.setattr(
-        "trainwarden_exporter.processes.process_table.read_process_count", lambda _: process_count
-    )
-    stage.proc.add(10, state="S")
-    stage.proc.add(11, state="S")
-    stage.table.read()
-    stage.proc.add(11, state="D")
-    assert stage.states(11) == {10: "S", 11: "D"}
-    assert len(listings) == 1
-    stage.proc.remove(10)
-    process_count = ProcessCount(PidsAllocated(500, 10_000), 2)
-    assert stage.states() == {11: "D"}
-    stage.proc.add(10)
-    process_count = ProcessCount(PidsAllocated(501, 10_001), 2)
-    assert stage.states().keys() == {10, 11}, "another one has gone meanwhile"
-    assert len(listings) == 3
-
-
-def test_who_comes_while_they_are_listed_is_seen_the_next_time(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the census was taken before."""
-    stage.proc.add(10)
-    total = 10_000
-
-    def listed(root: Path) -> list[int]:
-        nonlocal total
-        pids = list_pids(root)
-        if total == 10_000:
-            total += 1
-            stage.proc.add(600)
-            stage.give_out(600, total)
-        return pids
-
-    monkeypatch.setattr("trainwarden_exporter.processes.process_table.list_pids", listed)
-    monkeypatch.setattr(
-        "trainwarden_exporter.processes.process_table.read_process_count",
-        lambda _: ProcessCount(PidsAllocated(500 if total == 10_000 else 600, total), 9),
-    )
-    assert stage.states().keys() == {10}
-    assert stage.states().keys() == {10, 600}
-
-
-def test_who_is_shown_without_having_begun_is_seen_in_time(
-    stage: Stage, listings: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As hidepid of a mount may change."""
-    monkeypatch.setattr(
-        "trainwarden_exporter.processes.process_table.read_process_count",
-        lambda _: ProcessCount(PidsAllocated(500, 10_000), 9),
-    )
-    stage.proc.add(10)
-    stage.states()
-    stage.proc.add(11)
-    assert stage.states().keys() == {10}
-    stage.clock.now += REREAD_SECONDS
-    assert stage.states().keys() == {10, 11}
-    assert len(listings) == 2
-
-
-def test_a_census_of_fewer_than_are_seen_counts_something_else(
-    stage: Stage, listings: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "trainwarden_exporter.processes.process_table.read_process_count",
-        lambda _: ProcessCount(PidsAllocated(500, 10_000), 1),
-    )
-    for pid in (10, 11):
-        stage.proc.add(pid)
-    stage.table.read()
-    stage.table.read()
-    assert len(listings) == 2
-
-
-class FirstStage(Stage):
-    """That of a machine that counts its processes, and whose pids are those of no container."""
-
-    def __init__(self, proc: FakeProc, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, proc: FakeProc) -> None:
         super().__init__(proc)
-        for module in ("pid_counters", "process_table"):
-            name = f"trainwarden_exporter.processes.{module}.read_link_count"
-            patch.setattr(name, self.count)
-        self.patch = patch
-        self.asked: list[int] = []
-        self.clocks_tell = True
-        self.elsewhere = 0
         self.last, self.total = 500, 10_000
         for pid in range(10, 20):
             self.add(pid)
-        self.look()
-
-    def look(self, *, first: bool = True) -> None:
-        """For the first time."""
-        name = "trainwarden_exporter.processes.process_table.is_initial_pid_namespace"
-        self.patch.setattr(name, lambda _: first)
-        self.table = ProcessTable(
-            self.proc.root, clock=self.clock, since_boot=lambda: BOOTED, cpu_clock=self.ran
-        )
         self.table.read()
-
-    def count(self, root: Path) -> int:
-        here = sum(one.is_dir() and not one.is_symlink() for one in root.iterdir())
-        return 2 + here + self.elsewhere
-
-    def ran(self, pid: int) -> int | None:
-        if not self.clocks_tell:
-            return None
-        if pid == 1:
-            return 1
-        self.asked.append(pid)
-        return 1 if (self.proc.root / str(pid)).exists() else None
 
     def add(self, pid: int, **more: object) -> None:
         self.proc.add(pid, parent=2, **more)  # type: ignore[arg-type] # as they are handed on
@@ -336,135 +212,35 @@ class FirstStage(Stage):
 
 
 @pytest.fixture
-def first(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> FirstStage:
-    return FirstStage(proc, monkeypatch)
+def crowded(proc: FakeProc) -> CrowdedStage:
+    return CrowdedStage(proc)
 
 
-def test_who_begins_is_seen_without_a_list(first: FirstStage, listings: list[Path]) -> None:
-    first.add(502)
-    first.give_to(501, 502, 503)
-    assert first.states().keys() == {*range(10, 20), 502}, "the others were threads, or are over"
-    first.give_to(504)
-    first.add(504, state="D")
-    assert first.states()[504] == "D"
-    assert not listings
+def test_who_ends_while_another_begins_is_seen_at_once(crowded: CrowdedStage) -> None:
+    crowded.proc.remove(12)
+    crowded.add(501)
+    crowded.give_to(501)
+    assert crowded.states().keys() == {*range(10, 12), *range(13, 20), 501}
+    crowded.proc.remove(501)
+    crowded.add(502)
+    crowded.add(503)
+    crowded.give_to(502, 503)
+    assert crowded.states().keys() == {*range(10, 12), *range(13, 20), 502, 503}
 
 
-def test_who_ends_while_another_begins_is_seen_at_once(first: FirstStage) -> None:
-    first.proc.remove(12)
-    first.add(501)
-    first.give_to(501)
-    assert first.states().keys() == {*range(10, 12), *range(13, 20), 501}
-    first.proc.remove(501)
-    first.add(502)
-    first.add(503)
-    first.give_to(502, 503)
-    assert first.states().keys() == {*range(10, 12), *range(13, 20), 502, 503}
+def test_who_begins_in_the_place_of_another_is_seen_at_once(crowded: CrowdedStage) -> None:
+    crowded.add(505)
+    crowded.table.read()
+    crowded.add(505, start=90_000)
+    crowded.give_to(501, 502, 503, 504, 505)
+    assert crowded.table.read()[505].identity.start_ticks == 90_000
 
 
-def test_who_begins_is_listed_where_no_clock_tells_of_it(first: FirstStage) -> None:
-    first.clocks_tell = False
-    first.look()
-    first.proc.remove(12)
-    first.add(501)
-    first.give_to(501)
-    assert first.states().keys() == {*range(10, 12), *range(13, 20), 501}
-
-
-def test_who_was_on_its_way_at_the_last_census_is_seen_at_once(
-    first: FirstStage, listings: list[Path]
-) -> None:
-    """Its pid was given out by then. A process that is not counted yet has the next."""
-    first.add(499)
-    first.give_to(501)
-    assert 499 in first.states()
-    assert not listings
-    first.add(498)
-    first.proc.remove(10)
-    first.give_to(502)
-    assert first.states().keys() == {*range(11, 20), 498, 499}
-
-
-def test_who_begins_in_the_place_of_another_is_seen_at_once(first: FirstStage) -> None:
-    first.add(505)
-    first.look()
-    first.add(505, start=90_000)
-    first.give_to(501, 502, 503, 504, 505)
-    assert first.table.read()[505].identity.start_ticks == 90_000
-
-
-def test_who_has_a_pid_beyond_some_that_were_in_use_is_seen_at_once(first: FirstStage) -> None:
-    first.proc.remove(12)
-    first.add(503)
-    first.give_out(503, first.total + 1)
-    assert first.states().keys() == {*range(10, 12), *range(13, 20), 503}
-
-
-def test_who_ends_while_it_is_looked_for_hides_nobody_who_ended(
-    first: FirstStage, listings: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was counted in the place of the other."""
-    first.proc.remove(12)
-    first.add(501)
-    first.give_to(501)
-
-    def ended(pid: int) -> int | None:
-        if pid == 501:
-            first.proc.remove(pid)
-        return first.ran(pid)
-
-    monkeypatch.setattr(first.table, "_cpu_clock", ended)
-    assert first.states().keys() == {*range(10, 12), *range(13, 20)}
-    assert len(listings) == 1
-
-
-def test_who_began_while_they_were_listed_hides_nobody_who_ended(
-    first: FirstStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is seen, and was not counted."""
-
-    def listed(root: Path) -> list[int]:
-        first.add(499)  # its pid was given out before
-        first.give_out(500, 10_001)
-        return list_pids(root)
-
-    first.proc.remove(10)
-    with monkeypatch.context() as patch:
-        patch.setattr("trainwarden_exporter.processes.process_table.list_pids", listed)
-        assert 499 in first.states()
-    first.proc.remove(11)
-    first.give_out(502, 10_002)  # the second is on its way
-    assert 11 not in first.states()
-
-
-def test_where_others_begin_that_have_no_pid_here_all_are_listed(first: FirstStage) -> None:
-    first.look(first=False)
-    first.proc.remove(12)
-    first.elsewhere += 1
-    first.give_to(501)
-    assert first.states().keys() == {*range(10, 12), *range(13, 20)}
-
-
-def test_more_than_there_are_processes_are_not_looked_at_one_by_one(
-    first: FirstStage, listings: list[Path]
-) -> None:
-    first.give_to(*range(501, 520))
-    first.states()
-    assert not first.asked
-    assert len(listings) == 1
-
-
-def test_while_all_are_shown_nobody_can_be_shown_without_having_begun(
-    first: FirstStage, listings: list[Path]
-) -> None:
-    first.clock.now += REREAD_SECONDS
-    first.states()
-    assert not listings
-    first.table._non_process_links -= 1  # as if there were one more, who is hidden
-    first.states()
-    first.clock.now += REREAD_SECONDS
-    first.states()
-    assert len(listings) == 1
+def test_who_has_a_pid_beyond_some_that_were_in_use_is_seen_at_once(crowded: CrowdedStage) -> None:
+    crowded.proc.remove(12)
+    crowded.add(503)
+    crowded.give_out(503, crowded.total + 1)
+    assert crowded.states().keys() == {*range(10, 12), *range(13, 20), 503}
 
 
 def test_what_could_not_be_read_to_its_end_comes_again(stage: Stage) -> None:
@@ -606,8 +382,8 @@ def test_on_this_machine_another_program_is_seen_and_what_sleeps_is_not_read() -
         shell.stdin.close()
 
 
-@pytest.mark.skipif(not is_initial_pid_namespace(), reason="a container, or no Linux")
-def test_on_this_machine_who_comes_and_goes_is_seen_listed_or_not(listings: list[Path]) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+def test_on_this_machine_who_comes_and_goes_is_seen() -> None:
     table, ours, rounds = ProcessTable(), dict[int, subprocess.Popen[bytes]](), 60
     try:
         for number in range(rounds):
@@ -625,5 +401,3 @@ def test_on_this_machine_who_comes_and_goes_is_seen_listed_or_not(listings: list
         for one in ours.values():
             with one:
                 one.kill()
-    if len(listings) == rounds:
-        pytest.skip("never was it quiet")
