@@ -51,9 +51,10 @@ _FOLLOWS = re.compile(
     rb"wandb: |\[W\d+ |CUDA kernel errors might be asynchronously reported"
     rb"|For debugging consider passing CUDA_LAUNCH_BLOCKING|Compile with `TORCH_USE_CUDA_DSA`"
     rb"| *(?:\d+%\|.*\|)? *\d+/\d+ \[|\++ "
+    rb"|\w{3} (?:\w{3} +\d+|\d+ \w{3} \d{4}) [\d:]{8}(?: [AP]M)? \w+(?: \d{4})?\s*$"
 )
 """Lines that follow an exception which nobody caught: the rest of its message, the last words of a
-tracker, a progress bar that is closed, and commands that a shell with `set -x` shows."""
+tracker, a progress bar that is closed, commands that a shell with `set -x` shows, and `date`."""
 _OF_TOTAL = re.compile(
     rb"(?i)\b(?:step|iter(?:ation)?|epoch)s?['\"]?[ :=#\[]{1,3}(\d{1,15}) ?(?:/|of) ?(\d{1,15})\b"
     rb"|\b(\d{1,15})/(\d{1,15}) ?\["
@@ -126,7 +127,8 @@ def find_final_error(shown: bytes, argv: Sequence[str], folder: str) -> FinalErr
         script = read_script(argv, folder)
         is_proof = _DIED.match(line) is None or (script.is_known and not script.ends_processes)
         is_failure = is_proof and all(map(script.explains, lines)) and _has_steps_left(before)
-        return FinalError(line.decode("utf-8", "replace")[:MAX_LINE], is_failure)
+        words = line.decode("utf-8", "replace").split()
+        return FinalError(" ".join(words)[:MAX_LINE], is_failure)
     return None
 
 
