@@ -29,6 +29,7 @@ _ECHO = re.compile(
 )
 """What a shell prints itself, up to the first value."""
 _MIN_LETTERS = 3
+_ZERO = re.compile(rb"\W*0\b")
 _ENDS_PROCESSES = re.compile(rb"\b(?:kill|pkill|killall|timeout)\b")
 
 _RANK = re.compile(rb"(?m)^\[(?:rank|default)\d+\]: ?")
@@ -73,8 +74,14 @@ class Script(NamedTuple):
     """Whether they may end a process by a signal, as a helper of the run."""
 
     def explains(self, line: bytes) -> bool:
-        """Returns whether such a line may follow an error that nobody has caught."""
-        return self.is_known and (_is_part(line) or line.strip().startswith(self.echoes))
+        """Returns whether such a line may follow an error that nobody has caught.
+
+        A script that prints 0 after its words may print the status of a program that has caught it.
+        """
+        if not self.is_known or _is_part(line):
+            return self.is_known
+        ends = [line.strip()[len(one) :] for one in self.echoes if line.strip().startswith(one)]
+        return bool(ends) and not any(map(_ZERO.match, ends))
 
 
 class FinalError(NamedTuple):

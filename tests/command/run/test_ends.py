@@ -92,6 +92,7 @@ def raised(error: bytes) -> bytes:
         (AT_45 + raised(b"requests.exceptions.Timeout") + ENDED, True),
         (AT_45 + TRACEBACK + b"early stopping, saved\n" + ENDED, None),
         (b"step 45\n" + TRACEBACK + ENDED, None),  # of how many is not known
+        (AT_45 + TRACEBACK + ENDED.replace(b"1", b"0"), None),  # its program has caught it
         (b"step 110/110\n" + TRACEBACK + ENDED, None),
         (TRACEBACK + ENDED, None),
         (AT_45 + TRACEBACK + b"step 46/110\n" + ENDED, False),
