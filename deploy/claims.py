@@ -18,6 +18,7 @@ import children
 from stack import StackError, private_files, stack_folder
 from trainwarden_exporter.processes.procfs import (
     Identity,
+    is_alive,
     read_environment,
     read_process,
     read_uid,
@@ -213,16 +214,11 @@ def _is_held(descriptor: int) -> bool:
     return False
 
 
-def _lives(identity: Identity) -> bool:
-    process = read_process(identity.pid)
-    return process is not None and process.identity == identity and process.alive
-
-
 def end(running: Identity, *, seconds: float) -> bool:
     """Ask the stack to end, as Ctrl-C does, and wait. Returns whether it has ended."""
     children.send(running, signal.SIGTERM)
     deadline = time.monotonic() + seconds
-    while _lives(running):  # for a moment longer than it holds the lock
+    while is_alive(running):  # for a moment longer than it holds the lock
         if time.monotonic() > deadline:
             return False
         time.sleep(POLL_SECONDS)

@@ -37,11 +37,11 @@ class Simulation:
         return ["env", *(f"{name}={value}" for name, value in self.environment.items()), *command]
 
 
-def prepare(folder: Path, devices: int = 2) -> Simulation:
+def prepare(folder: Path) -> Simulation:
     """Make simulated GPUs in `folder`, as far as they are needed before the programs that look."""
     (folder / "holders").mkdir(parents=True)
     result = subprocess.run(
-        [*_command(folder, devices), "--prepare"], capture_output=True, text=True, check=False
+        [*_command(folder), "--prepare"], capture_output=True, text=True, check=False
     )
     if result.returncode != 0:
         lines = result.stderr.strip().splitlines() or ["it does not say why"]
@@ -50,7 +50,7 @@ def prepare(folder: Path, devices: int = 2) -> Simulation:
     return Simulation(folder, dict(pairs))
 
 
-def program(simulation: Simulation, folder: Path, devices: int = 2) -> str:
+def program(simulation: Simulation, folder: Path) -> str:
     """The section of supervisord.conf that keeps the GPUs moving; empty where there are none.
 
     `folder` is that of the whole run. First to start and last to stop: the others look at it.
@@ -59,7 +59,7 @@ def program(simulation: Simulation, folder: Path, devices: int = 2) -> str:
         return ""
     return (
         f"\n[program:{NAME}]\n"
-        f"command={rendering.command(_command(simulation.folder, devices))}\n"
+        f"command={rendering.command(_command(simulation.folder))}\n"
         "priority=5\n"
         "startsecs=1\n"
         "autorestart=true\n"
@@ -70,5 +70,5 @@ def program(simulation: Simulation, folder: Path, devices: int = 2) -> str:
     )
 
 
-def _command(folder: Path, devices: int) -> list[str | Path]:
-    return [sys.executable, _ANIMATE, "--folder", folder, "--devices", str(devices)]
+def _command(folder: Path) -> list[str | Path]:
+    return [sys.executable, _ANIMATE, "--folder", folder, "--devices", "2"]

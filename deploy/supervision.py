@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
-import socket
 import xmlrpc.client
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from trainwarden_remediator.actions.supervisor import Transport
+
+ANSWER_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ def kill(path: Path, name: str) -> None:
 
 @contextmanager
 def _asking(path: Path) -> Iterator[Any]:
-    transport = _UnixTransport(path)
+    transport = Transport(path, None, ANSWER_SECONDS)
     with xmlrpc.client.ServerProxy("http://localhost", transport=transport) as proxy:
         try:
             yield proxy.supervisor
@@ -62,27 +64,3 @@ def changes(before: Mapping[str, Program], now: Mapping[str, Program]) -> Iterat
         elif was.pid and not program.pid and program.state != "STOPPED":
             status = program.exit_status
             yield f"{name} ended {f'with status {status}' if status >= 0 else 'by a signal'}"
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=10)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        try:
-            self.sock.connect(str(self._path))
-        except OSError:
-            self.sock.close()
-            raise
-
-
-class _UnixTransport(xmlrpc.client.Transport):
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._path = path
-
-    def make_connection(self, host: object) -> http.client.HTTPConnection:
-        return _UnixConnection(self._path)

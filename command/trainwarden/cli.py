@@ -14,6 +14,8 @@ from typing import Protocol, cast
 
 from trainwarden.commands import COMMANDS, command_help, forwarded
 from trainwarden_exporter.runtime.closed_output import is_unread, quiet_on_closed_output
+from trainwarden_exporter.runtime.command_parser import CommandParser
+from trainwarden_exporter.runtime.similar_names import similar
 
 EPILOG = """\
 exit status:
@@ -70,10 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _unknown(name: str) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 (only here is it needed)
-
-    similar = get_close_matches(name, (*COMMANDS, *forwarded.FORWARDED), n=1)
-    hint = f"; did you mean `{similar[0]}`?" if similar else ""
+    meant = similar(name, (*COMMANDS, *forwarded.FORWARDED))
+    hint = f"; did you mean `{meant}`?" if meant else ""
     return f"no command has the name {name}{hint} (`trainwarden --help` lists all)"
 
 
@@ -84,7 +84,7 @@ def load(name: str) -> Command:
 
 def build_command_parser(name: str, command: Command) -> argparse.ArgumentParser:
     """Returns the parser of one subcommand."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=f"trainwarden {name}",
         description=command.__doc__,
         epilog=command.EXAMPLES,
@@ -97,7 +97,7 @@ def build_command_parser(name: str, command: Command) -> argparse.ArgumentParser
 
 def build_parser() -> argparse.ArgumentParser:
     """Returns the parser of the help page and of `--version`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="trainwarden",
         description="Watch training runs on this host, and heal them.",
         epilog=EPILOG,

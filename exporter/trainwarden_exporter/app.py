@@ -64,8 +64,7 @@ from trainwarden_exporter.scrape.process_metrics import (
 )
 from trainwarden_exporter.scrape.scraper import Scraper
 from trainwarden_exporter.status_page.remediator_client import ExporterIdentity, hold_pollers
-from trainwarden_exporter.webserver.service import Readiness, Reloader
-from trainwarden_exporter.webserver.web_file import WebConfigFile
+from trainwarden_exporter.webserver.service import Readiness, Reloader, WebConfigFile
 
 log = logging.getLogger(__name__)
 

@@ -51,9 +51,7 @@ NEAR_MEMORY = Limit(
     "warning",
     "> 0.9 * last_over_time(trainwarden_worker_memory_limit_bytes",
 )
-GPU_IDLE = Limit("TrainingGpuIdle", "warning", "< 0.01")
 GPU_FULL = Limit("TrainingGpuMemoryNearlyFull", "info", "< 0.03")
-GPU_THROTTLED = Limit("TrainingGpuThrottled", "warning", "> 0.5")
 KV_CACHE_FULL = Limit("TrainingInferenceKvCacheFull", "warning", "> 0.95")
 FLAPPING = Limit("TrainingInferenceFlapping", "warning", ">= 6")
 CONTAINER_LOOP = Limit("TrainingContainerRestartLoop", "critical", ">= 3")
@@ -66,8 +64,6 @@ ERROR_STORM = Limit("TrainingErrorStorm", "warning", "> 20")
 SILENT = Limit(
     "TrainingLogSilent", "warning", "> last_over_time(trainwarden_log_silence_limit_seconds"
 )
-COLLECTOR_FAILING = Limit("TrainingCollectorFailing", "warning", "< 0.5")
-SELDOM_SCRAPED = Limit("TrainingScrapedTooSeldom", "warning", "< 10")
 BLOCKED = Limit("TrainingRemediationBlocked", "warning", "> 30 * 60")
 BLIND = Limit("TrainingWatchBlind", "warning", "> 60")
 DEAF = Limit("TrainingRemediatorDeaf", "critical", "> 2 * 60")

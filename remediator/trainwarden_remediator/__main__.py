@@ -10,16 +10,16 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 
 import aiohttp
 
-from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
+from trainwarden_exporter.exceptions import TrainwardenError
 from trainwarden_exporter.gpu.holders import describe_holder
 from trainwarden_exporter.runtime import logging_setup
 from trainwarden_exporter.runtime.closed_output import is_unread, quiet_on_closed_output
 from trainwarden_exporter.runtime.formatting import format_duration, format_time, plural
+from trainwarden_exporter.runtime.similar_names import similar
 from trainwarden_exporter.webserver.runbooks import read_runbook, runbook_names
 from trainwarden_exporter.webserver.server import WebServer, parse_listen_address
 from trainwarden_exporter.webserver.service import serve
@@ -30,11 +30,7 @@ from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.cli import NEWEST_EVENTS, PROGRAM, build_parser
 from trainwarden_remediator.config.schema import Setup, load_setup
 from trainwarden_remediator.config.targets import GpuCleanup
-from trainwarden_remediator.config_check.check import cross_check
-from trainwarden_remediator.config_check.host_warnings import config_warnings
-from trainwarden_remediator.config_check.mistakes import find_mistakes
-from trainwarden_remediator.config_check.plan import format_plan
-from trainwarden_remediator.config_check.rule_files import find_rules, read_rules
+from trainwarden_remediator.config_check.check_command import check
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.holds import service
 from trainwarden_remediator.holds.hold_file import Hold, read_holds
@@ -170,32 +166,8 @@ async def _serve(given: argparse.Namespace) -> None:
 
 
 def _check(given: argparse.Namespace) -> int:
-    try:
-        setup = load_setup(given.file)
-    except ConfigError as error:
-        raise ConfigError(*(find_mistakes(given.file) or error.problems)) from error
-    config = setup.config
-    print(f"{given.file}: ok (mode {config.mode}, {plural(len(config.targets), 'target')})")
-    for warning in config_warnings(setup):
-        print(f"{given.file}: warning: {warning}", file=sys.stderr)
-    rules = read_rules(find_rules(given.rules, given.file))
-    found = cross_check(
-        given.file,
-        setup,
-        rules,
-        given.alertmanager,
-        port=parse_listen_address(given.web_listen_address)[1],
-    )
-    for note in found.notes:
-        print(f"note: {note}", file=sys.stderr)
-    if found.steps:
-        folders = sorted({str(rule.path.parent) for rule in rules})
-        table = format_plan(found.steps, terminal_width())
-        print(f"\nActions for the rules in {', '.join(folders)}:\n\n{table}")
-        if config.mode == "observe":
-            print("\nThe mode is observe: decisions are journaled, and no action is taken.")
-    if found.problems:
-        raise ConfigError(*found.problems)
+    port = parse_listen_address(given.web_listen_address)[1]
+    check(given.file, rules=given.rules, alertmanager=given.alertmanager, port=port)
     return 0
 
 
@@ -325,8 +297,8 @@ def _approve(given: argparse.Namespace) -> int:
 
 def _runbook(given: argparse.Namespace) -> int:
     if (text := read_runbook(given.alert)) is None:
-        similar = get_close_matches(given.alert, sorted(runbook_names()), n=1)
-        hint = f"; did you mean {similar[0]}?" if similar else ""
+        meant = similar(given.alert, runbook_names())
+        hint = f"; did you mean {meant}?" if meant else ""
         raise ValueError(f"no runbook {given.alert}{hint}")
     print(text, end="")
     return 0

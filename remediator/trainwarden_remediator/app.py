@@ -17,8 +17,7 @@ from trainwarden_exporter.config_file.loader import READ_SECONDS
 from trainwarden_exporter.exceptions import ConfigError, Problem
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.bounded_calls import bounded_call
-from trainwarden_exporter.webserver.service import Readiness, Reloader
-from trainwarden_exporter.webserver.web_file import WebConfigFile
+from trainwarden_exporter.webserver.service import Readiness, Reloader, WebConfigFile
 from trainwarden_remediator.actions.descendants import DescendantTracker
 from trainwarden_remediator.config.exporter_file import ExporterFile
 from trainwarden_remediator.config.schema import Config, Setup, load_setup
@@ -33,6 +32,7 @@ from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.holds.hold_file import Hold, read_holds
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.notify.advice import advice
+from trainwarden_remediator.notify.answered import as_of_now
 from trainwarden_remediator.notify.held_back import is_fresh, is_overtaken
 from trainwarden_remediator.notify.http import HttpSender
 from trainwarden_remediator.notify.messages import Notification
@@ -94,7 +94,12 @@ class Remediator:
         async with AsyncExitStack() as opened:
             self.journal = await asyncio.to_thread(Journal, config.journal, clock=clock.now)
             opened.callback(self.journal.close)
-            self.outbox = Outbox(self.journal.file, clock=self.clock.now, started=self._started_at)
+            self.outbox = Outbox(
+                self.journal.file,
+                clock=self.clock.now,
+                started=self._started_at,
+                holds=self._holds,
+            )
             self._session = await opened.enter_async_context(aiohttp.ClientSession())
             self.failsafe = Failsafe(
                 self.journal,
@@ -146,7 +151,7 @@ class Remediator:
                 mode=config.mode,
                 holds=self._holds,
                 advise=self._advise,
-                is_overtaken=self._is_overtaken,
+                as_of_now=self._as_of_now,
             )
             self._resources = opened.pop_all()
         return self
@@ -220,14 +225,21 @@ class Remediator:
     def _advise(self, notification: Notification) -> str:
         since = self.clock.now() - self.setup.config.alert_stale_after
         actions = self.journal.past_actions(since)
-        return advice(notification, self.setup, actions, stack_logs())
+        return advice(notification, self.setup, actions, stack_logs(), self._holds())
 
-    async def _is_overtaken(self, notification: Notification) -> bool:
+    async def _as_of_now(self, notification: Notification) -> Notification | None:
+        """Returns a notification as it is true now; None for a call that was answered.
+
+        Also for a healing of what has failed again since.
+        """
         event, exporter = notification.event, None
+        if notification.notification_event != "healed":
+            return await asyncio.to_thread(as_of_now, notification, self.setup)
         if not is_fresh(event, self.clock.now()):
             with suppress(ObservationError):
                 exporter = await self._observer().observe()
-        return is_overtaken(event, exporter, self.setup, self.clock.now())
+        overtaken = is_overtaken(event, exporter, self.setup, self.clock.now())
+        return None if overtaken else notification
 
     def _breaker_figures(self) -> BreakerFigures:
         config = self.setup.config

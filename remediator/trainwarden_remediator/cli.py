@@ -7,10 +7,12 @@ from pathlib import Path
 
 from trainwarden_exporter import __version__
 from trainwarden_exporter.config_file.types import parse_typed_duration
-from trainwarden_exporter.webserver.flags import CommandParser, add_serving_flags, argument_type
+from trainwarden_exporter.runtime.command_parser import CommandParser
+from trainwarden_exporter.webserver.flags import add_serving_flags, argument_type
+from trainwarden_remediator.config_check.check_command import USUAL_PORT
 
 PROGRAM = "trainwarden-remediator"
-LISTEN_ADDRESS = "127.0.0.1:10978"
+LISTEN_ADDRESS = f"127.0.0.1:{USUAL_PORT}"
 NEWEST_EVENTS = 1000
 """The events that `journal` shows without an option: a journal may have millions."""
 

@@ -247,6 +247,36 @@ def test_a_mistyped_subcommand_is_answered_with_a_similar_name(
     assert "did you mean" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["run", "--memory-limt", "1GiB", "--", "true"], "--memory-limit"),
+        (["run", "--memory=1GiB", "--", "true"], "--memory-limit"),
+        (["run", "--detatch", "-name", "--", "true"], "--detach --name"),
+        (["run", "--checkpoint", "out", "--", "true"], "--checkpoints"),
+        (["status", "--jsno"], "--json"),
+        (["up", "--no-dmeo"], "--no-demo"),
+        (["preflight", "--gpu.memroy-free", "1GiB"], "--gpu.memory-free"),
+        (["hold", "--config.file=x", "--fro", "2h"], "--for"),
+    ],
+)
+def test_a_mistyped_option_is_answered_with_a_similar_one(
+    typed: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(typed)
+    assert f"; did you mean {meant}?\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("typed", ["--frobnicate", "-x", "--background-colour"])
+def test_an_option_like_no_other_suggests_none(
+    typed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["up", typed])
+    assert capsys.readouterr().err.endswith(f"unrecognized arguments: {typed}\n")
+
+
 def test_the_runs_of_the_only_stack_are_known_and_errors_name_the_command_as_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

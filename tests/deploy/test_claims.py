@@ -110,7 +110,7 @@ def test_a_lock_that_names_nobody_is_an_error_and_ends_nothing(tmp_path: Path) -
 def test_the_owner_is_ended_and_waited_for(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     lock = claims.lock_of(folder)
-    scripts = {**os.environ, "PYTHONPATH": str(Path(claims.__file__).parent)}
+    scripts = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, "-c", HOLD, folder], env=scripts) as process:
         until(lambda: lock.exists() and lock.read_text())
         running = claims.owner(lock)
@@ -123,7 +123,7 @@ def test_the_owner_is_ended_and_waited_for(tmp_path: Path) -> None:
 def test_a_process_that_does_not_end_is_left_running(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     lock = claims.lock_of(folder)
-    scripts = {**os.environ, "PYTHONPATH": str(Path(claims.__file__).parent)}
+    scripts = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     stubborn = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{HOLD}"
     with subprocess.Popen([sys.executable, "-c", stubborn, folder], env=scripts) as process:
         until(lambda: lock.exists() and lock.read_text())

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from aiohttp.test_utils import TestServer, unused_port
 
-from trainwarden_exporter.api import build_app
+from trainwarden_exporter.api.server import build_app
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.config import Config
 from trainwarden_exporter.config_file import loader

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,11 +14,11 @@ from prometheus_client.core import Metric as AnyFamily
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from trainwarden_exporter.api import SharedScrapes, build_app, parse_budget
+from trainwarden_exporter.api import server
+from trainwarden_exporter.api.server import build_app, parse_budget
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.scrape.collector import Collector, Family, Metric
-from trainwarden_exporter.scrape.scraper import Outcome, Scraper
-from trainwarden_exporter.webserver.shared_calls import SHARED_SECONDS
+from trainwarden_exporter.scrape.scraper import Outcome
 
 APPLES = Metric("apples", "gauge", "Apples seen.")
 
@@ -287,19 +287,19 @@ async def test_scrapes_at_once_share_one_collection_and_one_page(
     exporter = Exporter(path, build=lambda _: [orchard])
     collected, rendered = list[float](), list[float]()
     go_on, asked = threading.Event(), asyncio.Semaphore(0)
-    scrape, families = SharedScrapes.scrape, exporter.exporter_families
+    scrape, families = server._scrape, exporter.exporter_families
 
     async def counted_scrape(
-        shared: SharedScrapes, source: Scraper, budget: float, names: Sequence[str] | None = None
+        request: web.Request, names: Sequence[str] | None = None
     ) -> tuple[Outcome, ...]:
         asked.release()
-        return await scrape(shared, source, budget, names)
+        return await scrape(request, names)
 
     def counted_exporter_families() -> list[AnyFamily]:
         rendered.append(1)
         return families()
 
-    monkeypatch.setattr(SharedScrapes, "scrape", counted_scrape)
+    monkeypatch.setattr(server, "_scrape", counted_scrape)
     monkeypatch.setattr(exporter, "exporter_families", counted_exporter_families)
 
     def collect() -> None:
@@ -325,47 +325,3 @@ async def test_scrapes_at_once_share_one_collection_and_one_page(
         assert (len(collected), len(rendered)) == (1, 2)
         await metrics(client)
         assert (len(collected), len(rendered)) == (2, 3), "the next one shares nothing with them"
-
-
-class CountedScraper(Scraper):
-    """Counts its scrapes, which last until `gate` is set."""
-
-    def __init__(self) -> None:
-        super().__init__([])
-        self.scrapes = 0
-        self.gate = asyncio.Event()
-
-    async def scrape(
-        self, budget: float, names: Collection[str] | None = None
-    ) -> tuple[Outcome, ...]:
-        self.scrapes += 1
-        await self.gate.wait()
-        return ()
-
-
-async def start_all() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
-async def test_scrapes_that_begin_at_the_same_time_share_one_collection() -> None:
-    now, source = 100.0, CountedScraper()
-    shared = SharedScrapes(lambda: now)
-    together = [asyncio.create_task(shared.scrape(source, 10)) for _ in range(50)]
-    await start_all()
-    together[0].cancel()
-    assert source.scrapes == 1
-    other = [
-        asyncio.create_task(shared.scrape(source, 5)),
-        asyncio.create_task(shared.scrape(source, 10, ["host"])),
-    ]
-    await start_all()
-    assert source.scrapes == 3
-    now += 2 * SHARED_SECONDS
-    later = asyncio.create_task(shared.scrape(source, 10))
-    await start_all()
-    assert source.scrapes == 4
-    source.gate.set()
-    assert await asyncio.gather(*together[1:], *other, later) == [()] * 52
-    await shared.scrape(source, 10)
-    assert source.scrapes == 5

@@ -258,6 +258,27 @@ def test_an_address_in_use_is_one_clear_line() -> None:
     ]
 
 
+@pytest.mark.parametrize("command", ["check", "preflight", "checkpoints", "stacks", "discover"])
+def test_a_short_command_imports_no_server(command: str, path: Path) -> None:
+    path.write_text("runs: []\n")
+    heavy = ("aiohttp", "trainwarden_exporter.app", "trainwarden_exporter.status_page")
+    named = {"check": [str(path)], "discover": []}.get(command, [f"--config.file={path}"])
+    program = (
+        "import sys\nfrom trainwarden_exporter.__main__ import main\n"
+        f"main({[command, *named]})\nprint([one for one in {heavy} if one in sys.modules])\n"
+    )
+    environment = os.environ | {"TRAINWARDEN_FOLDER": str(path.parent / "tw")}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=path.parent,
+        env=environment,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 IMPORTS = "import sys\nfrom trainwarden_exporter.__main__ import main\n"
 BEGIN = 'sys.exit(main(["run", "--web.listen-address=127.0.0.1:0"]))'
 

@@ -26,6 +26,7 @@ from trainwarden_remediator.actions.base import (
 from trainwarden_remediator.actions.descendants import DescendantsByRoot, DescendantTracker
 from trainwarden_remediator.alertmanager.api import AlertState, Silence
 from trainwarden_remediator.exceptions import ObservationError
+from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import TargetInstance
 from trainwarden_remediator.notify.outbox import Outbox
@@ -173,6 +174,6 @@ class FakeAction(Action):
         return {"started_by": "trainwarden", "processes": [4343]}
 
 
-def outbox_of(journal: Journal) -> Outbox:
-    """The notices in the file of `journal`, by its clock."""
-    return Outbox(journal.file, clock=journal._clock)
+def outbox_of(journal: Journal, *holds: Hold) -> Outbox:
+    """The notices in the file of `journal`, by its clock; `holds` are in force."""
+    return Outbox(journal.file, clock=journal._clock, holds=lambda: holds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 
 from trainwarden.autopsy import patterns
@@ -11,12 +12,22 @@ from trainwarden_exporter.progress.state import RunProgress
 
 MIN_JUMP = 2
 """Steps by which a count must go back to be a new attempt, without a line that reports a start."""
+_EPOCH_OF = re.compile(r"(?i)\bepochs?[ :=#\[(]{1,3}(\d+) ?(?:/|of) ?(\d+)\b.*?[a-z]\W{1,4}\d")
 _FAILURES = patterns.ERRORS | {one.name for one in patterns.ENDINGS} | {"raised"}
 
 
 def is_last_step(event: ProgressEvent) -> bool:
     """Whether the line itself shows the last step of its count, as in `step 300/300`."""
     return isinstance(event, StepReported) and 0 < (event.total or 0) <= event.step
+
+
+def is_last_epoch(line: str) -> bool:
+    """Whether the line has the results of the last epoch, as in `Epoch 10/10 loss 0.5`.
+
+    Without any results it may be the line with which the last epoch begins.
+    """
+    found = _EPOCH_OF.search(line)
+    return found is not None and found[1] == found[2]
 
 
 def counts_again(before: RunProgress, event: ProgressEvent) -> bool:

@@ -9,8 +9,9 @@ from statistics import median
 
 from trainwarden.autopsy import patterns
 from trainwarden.autopsy.announced import has_finished
-from trainwarden.autopsy.gather import CheckpointFinding, Material, is_copy
 from trainwarden.autopsy.kinds import Kind, merge
+from trainwarden.autopsy.log_formats import is_copy
+from trainwarden.autopsy.material import CheckpointFinding, Material
 from trainwarden.autopsy.model import Attempt, LogReading, Tally, ValueRange
 from trainwarden.autopsy.repeats import SameStep, StartLoop, loop_of, same_step_of
 from trainwarden.autopsy.resume_point import ResumePoint, find_resume_point
@@ -118,6 +119,17 @@ class Case:
     def last_sign(self) -> tuple[float, str] | None:
         """The last sign of life in the run's own logs, and the file."""
         return None if self.last_log is None else (self.last_log[0], self.last_log[1].name)
+
+    @property
+    def last_log_lines(self) -> tuple[str, tuple[str, ...]]:
+        """The log with the last progress, else the one with the last sign, and its last lines."""
+        shown = [log for log in self.logs if self.latest and log.name == self.latest.file]
+        shown += [] if self.last_log is None else [self.last_log[1]]
+        return (shown[0].name, shown[0].last_lines) if shown else ("", ())
+
+    @property
+    def last_line(self) -> str:
+        return next(reversed(self.last_log_lines[1]), "")
 
     @cached_property
     def first_sign_at(self) -> float | None:
@@ -249,7 +261,7 @@ class Case:
         if any(one.checkpoints is not None for one in self.material.announced):
             return ()
         steps = {
-            folder: newest.step(one.spec.layout.step_offset)
+            folder: one.step(newest)
             for one in self.material.checkpoints
             for folder, result in one.snapshot.results.items()
             if (newest := result.newest) is not None
@@ -288,7 +300,11 @@ class Case:
     def resume(self) -> ResumePoint | None:
         """What a resume begins from; None without any checkpoint."""
         found = self.checkpoint
-        return None if found is None else find_resume_point(found, self.finite_until)
+        return (
+            None
+            if found is None
+            else find_resume_point(found, self.finite_until, diverged=self.not_finite is not None)
+        )
 
     @property
     def checkpoint_step(self) -> int | None:

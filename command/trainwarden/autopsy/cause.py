@@ -32,3 +32,5 @@ class Cause:
     """What to configure so that it is caught next time."""
     alerts: tuple[str, ...]
     """The alerts that then report it."""
+    quotes: bool = False
+    """Whether the headline quotes the line of its first evidence."""

@@ -1,20 +1,14 @@
-"""Evidence of a run that is more than a kind of line: loops, silences, waits, announced ends."""
+"""Evidence of a run that is more than a kind of line: loops, silences, waits."""
 
 from __future__ import annotations
 
-from trainwarden.autopsy.announced import AnnouncedWorker
 from trainwarden.autopsy.case import ALIVE_SECONDS, Case
+from trainwarden.autopsy.end_findings import ENDED_FROM_OUTSIDE
 from trainwarden.autopsy.machine_findings import repeated_gpu_fault
-from trainwarden.autopsy.model import LogReading
 from trainwarden.autopsy.pause import STILL_SECONDS, find_pause
-from trainwarden.autopsy.signs import Evidence, describe
+from trainwarden.autopsy.signs import Evidence
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.runtime.formatting import format_duration, format_time, plural
-
-MANY_RESTARTS, RESTARTS_SECONDS = 3, 3600.0
-SILENT_SECONDS, LONG_SILENT_SECONDS = 120.0, 600.0
-"""Silence before a stop that is shown, and that makes a hang likely."""
-ENDED_FROM_OUTSIDE = ("time_limit", "preempted", "cancelled", "interrupted", "terminated")
 
 
 def start_loop(case: Case) -> Evidence | None:
@@ -224,116 +218,6 @@ def silence(case: Case) -> Evidence | None:
     if end is None or end - at < STILL_SECONDS:
         return None
     return Evidence(f"No progress in the last {format_duration(end - at)} of {latest.file}")
-
-
-def ended_silently(case: Case) -> Evidence | None:
-    if case.may_be_active or case.finished or case.latest is None or case.latest.at_total:
-        return None
-    if any(one.ended for one in case.material.announced):
-        return None
-    if case.first_error is not None or case.late(*ENDED_FROM_OUTSIDE, "stop_requested") is not None:
-        return None
-    step = case.last_step
-    total = case.latest.total
-    where = "" if step is None else f" at step {step}" + (f" of {total}" if total else "")
-    return Evidence(f"{case.latest.file} ends{where} without an error and without an end")
-
-
-def not_started(case: Case) -> Evidence | None:
-    return Evidence(case.not_started) if case.not_started else None
-
-
-def announced_failure(case: Case) -> Evidence | None:
-    return _announced_end(case, "failed")
-
-
-def announced_stop(case: Case) -> Evidence | None:
-    found = case.late("stop_requested")
-    if found is not None and not case.material.announced:  # as of a folder of another host
-        return Evidence(f"`trainwarden stop` or Ctrl-C: {describe(found)}", found.last.text)
-    return _announced_end(case, "stopped")
-
-
-def restarts(case: Case) -> Evidence | None:
-    """The remediator has restarted it several times shortly before its end, or until now."""
-    times = sorted(at for one in case.tallies(("restart_requested",)) for at in one.times)
-    end = case.material.now if case.may_be_active else (case.last_sign or (0.0, ""))[0]
-    last = [at for at in times if end - at <= RESTARTS_SECONDS]
-    if len(last) < MANY_RESTARTS:
-        return None
-    starts = [one.started_at for one in case.material.announced if _was_restarted(case, one)]
-    return Evidence(
-        f"The remediator restarted it {len(last)} times in the last hour of the log, the last time "
-        f"at {format_time(max(last[-1], *starts))}"
-    )
-
-
-def _was_restarted(case: Case, worker: AnnouncedWorker) -> bool:
-    """Whether the last process of `worker` was started by the remediator.
-
-    The log has the time at which the process before it ended, and not that of the start.
-    """
-    tallies = next((one.tallies for one in case.logs if worker.wrote(one)), {})
-    asked, start = tallies.get("restart_requested"), tallies.get("started_again")
-    return asked is not None and start is not None and start.last.order == asked.last.order + 1
-
-
-def silent_before_stop(case: Case) -> Evidence | None:
-    """What an operator stopped had printed nothing for some time."""
-    return _silent_for(case, SILENT_SECONDS)
-
-
-def long_silent_before_stop(case: Case) -> Evidence | None:
-    return _silent_for(case, LONG_SILENT_SECONDS)
-
-
-def _silent_for(case: Case, least: float) -> Evidence | None:
-    stopped = [one.silent for one in case.material.announced if one.state == "stopped"]
-    # A worker that waits for the others is silent without a fault: all of them must be.
-    if not stopped or min(stopped) < least:
-        return None
-    silent = format_duration(round(min(stopped)))
-    return Evidence(f"It had printed nothing for {silent} when it was stopped: it may have hung")
-
-
-def lived_on(case: Case) -> Evidence | None:
-    """Each process that logged the exception outlived it, as where a thread failed."""
-    found = case.late("raised", "exception")
-    lived = {log.name for log in case.logs for one in case.material.announced if _lived(one, log)}
-    if found is None or not lived.issuperset(found.files):
-        return None
-    return Evidence("The process that logged it lived on")
-
-
-def _lived(worker: AnnouncedWorker, log: LogReading) -> bool:
-    """Whether what wrote `log` lives, or was ended by a stop that came after its exceptions."""
-    if not worker.wrote(log) or worker.failed:
-        return False
-    if not worker.ended:
-        return worker.alive
-    orders = {kind: tally.last.order for kind, tally in log.tallies.items()}
-    raised = max(orders.get("raised", 0), orders.get("exception", 0))
-    return worker.state == "stopped" and raised < orders.get("stop_requested", 0)
-
-
-def failure_explains(case: Case) -> Evidence | None:
-    if case.first_error is None and case.loop is None:
-        return None
-    return Evidence("The log shows why it ended: the restarts are the consequence")
-
-
-def _announced_end(case: Case, state: str) -> Evidence | None:
-    is_explained = state == "failed" and case.first_error is not None
-    found = [
-        one
-        for one in case.material.announced
-        if one.state == state and not (is_explained and one.failed)
-    ]
-    if not found:
-        return None
-    first = min(found, key=lambda one: one.ended_at or 0.0)
-    how = f", {first.how}" if first.how else ""
-    return Evidence(f"trainwarden run recorded of {first.run}/{first.worker}: {state}{how}")
 
 
 def not_finite(case: Case) -> Evidence | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from trainwarden.autopsy import host
@@ -20,85 +20,31 @@ from trainwarden.autopsy.files import (
     read_sample,
 )
 from trainwarden.autopsy.journals import read_actions
+from trainwarden.autopsy.log_formats import framework_of_lines, is_copy, patterns_of, role_of
+from trainwarden.autopsy.material import CheckpointFinding, Material, RolloutFinding
 from trainwarden.autopsy.model import LogReading
 from trainwarden.autopsy.own_files import own_files, own_folder
 from trainwarden.autopsy.reading import LogReader
-from trainwarden_exporter.checkpoints.proofs import ProofSnapshot
 from trainwarden_exporter.checkpoints.scanner import CheckpointScanner, CheckpointSnapshot
 from trainwarden_exporter.checkpoints.specs import CheckpointSpec
 from trainwarden_exporter.config import Config
 from trainwarden_exporter.config_file import loader
-from trainwarden_exporter.discovery.artifacts import detect_by_lines
 from trainwarden_exporter.discovery.host_scan import DiscoveredLog, RunFolder, scan_folder
 from trainwarden_exporter.discovery.log_patterns import propose_patterns
 from trainwarden_exporter.discovery.proposal import Proposal, ProposedLog, ProposedRun
 from trainwarden_exporter.discovery.yaml_writer import render
 from trainwarden_exporter.exceptions import ConfigError
-from trainwarden_exporter.frameworks import FRAMEWORKS, get_framework
-from trainwarden_exporter.frameworks.base import Framework, LinePattern
+from trainwarden_exporter.frameworks import get_framework
+from trainwarden_exporter.frameworks.base import Framework
 from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
 from trainwarden_exporter.logs.deduplication import LineDeduplicator
-from trainwarden_exporter.logs.pattern_search import compile_patterns
-from trainwarden_exporter.rollouts.scanner import RolloutScanner, RolloutSnapshot
-from trainwarden_exporter.rollouts.specs import RolloutSpec
+from trainwarden_exporter.rollouts.scanner import RolloutScanner
 from trainwarden_exporter.run_specs import checkpoint_specs, rollout_specs
 from trainwarden_exporter.step_dirs.listing import MAX_ENTRIES
 from trainwarden_exporter.step_dirs.locations import InstanceFinder
 
-_ROLES = (
-    ("inference", r"infer|llm_server|vllm|sglang|serv(?:er|ing)"),
-    ("orchestrator", r"orchestrat|\borch\b"),
-    ("rollout", r"rollout|actor_\d|generat"),
-    ("environment", r"\benvs?\b"),
-    ("container", r"container|docker|pod\b|entrypoint|startup|boot"),
-    ("trainer", r"train|rank|main|learner"),
-)
-_MIN_OWN_PATTERNS = 2
-_WANDB_COPY = re.compile(r"(?:^|/)wandb/(?:.*/)?output\.log$")
 MAX_SCANS = 8
 """Scans of a folder of checkpoints, each of a bounded number of entries."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointFinding:
-    """The checkpoints of one kind."""
-
-    spec: CheckpointSpec
-    snapshot: CheckpointSnapshot
-    proofs: ProofSnapshot = field(default_factory=ProofSnapshot)
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutFinding:
-    """The rollouts of one kind."""
-
-    spec: RolloutSpec
-    snapshot: RolloutSnapshot
-
-
-@dataclass(frozen=True, slots=True)
-class Material:
-    """All that was read."""
-
-    folder: Path
-    now: float
-    files: FolderFiles
-    framework: Framework
-    config_text: str
-    """An exporter.yml for the run, as far as its files show it."""
-    run: str
-    logs: tuple[LogReading, ...] = ()
-    checkpoints: tuple[CheckpointFinding, ...] = ()
-    rollouts: tuple[RolloutFinding, ...] = ()
-    unread: tuple[str, ...] = ()
-    booted_at: float | None = None
-    """Boot of this host, on which the run may not have been."""
-    announced: tuple[AnnouncedWorker, ...] = ()
-    """What `trainwarden run` recorded, if it started the run."""
-    other_runs: tuple[AnnouncedWorker, ...] = ()
-    """One worker of each other run that belongs to the folder; none of their files are read."""
-    actions: tuple[tuple[float, str], ...] = ()
-    """What a remediator did to the run, each with its time."""
 
 
 def gather(
@@ -185,7 +131,7 @@ def _scan(folder: Path, samples: dict[str, bytes]) -> RunFolder:
     if run_folder.framework != "generic":
         return run_folder
     text = b"\n".join(samples.values())
-    found = _framework_of_lines(text)
+    found = framework_of_lines(text)
     if found is None:
         logs = run_folder.logs
         if not folder.is_dir():
@@ -193,29 +139,6 @@ def _scan(folder: Path, samples: dict[str, bytes]) -> RunFolder:
             logs = (DiscoveredLog(folder, propose_patterns(sample)),)
         return replace(run_folder, logs=logs)
     return replace(run_folder, framework=found.name, logs=())
-
-
-def _framework_of_lines(text: bytes) -> Framework | None:
-    """Returns the framework whose lines are in `text`, of the most kinds, if that is clear."""
-    decoded = text.decode(errors="replace")
-    if (signed := detect_by_lines(decoded, FRAMEWORKS)) is not None:
-        return signed
-    scores: list[tuple[int, Framework]] = []
-    for framework in FRAMEWORKS:
-        own = tuple(line for line in framework.lines if not line.redrawn)
-        if framework.name == "generic" or not own:
-            continue
-        found = {
-            match.pattern.name
-            for line in compile_patterns(own).search(text, 0, len(text))
-            for match in line.matches
-        }
-        scores.append((len(found), framework))
-    scores.sort(key=lambda one: -one[0])
-    (best, framework), (second, _) = scores[0], scores[1]
-    if best >= _MIN_OWN_PATTERNS and best > second:
-        return framework
-    return None
 
 
 def _proposed_config(run_folder: RunFolder) -> tuple[str, str]:
@@ -255,7 +178,7 @@ def _read_logs(
         shares = role in ("", "trainer") and log.source == "log"
         reader = LogReader(
             log,
-            _patterns(log, samples[log.name], framework),
+            patterns_of(log, samples[log.name], framework),
             role=role,
             copies=copies if shares else None,
         )
@@ -276,63 +199,6 @@ def _dated(log: LogReading, announced: Sequence[AnnouncedWorker]) -> LogReading:
         if one.ended_at and one.wrote(log):
             return log.with_end(one.ended_at)
     return log
-
-
-def is_copy(log: LogFile) -> bool:
-    """Whether `log` is the copy of the console that Weights & Biases keeps."""
-    return _WANDB_COPY.search(str(log.path)) is not None
-
-
-def role_of(log: LogFile, framework: Framework) -> str:
-    """Returns the part of the run that writes `log`; empty if its name does not tell."""
-    if log.source != "log":
-        return log.source
-    if is_copy(log):
-        return "trainer"
-    base = Path(log.name).name
-    for layout in framework.logs:
-        # `logs/*.log` holds the logs of all parts, whatever its role
-        if any(_fits(base, Path(template).name) for template in layout.files):
-            return layout.role
-    return next((role for role, words in _ROLES if re.search(words, base, re.IGNORECASE)), "")
-
-
-def _fits(name: str, template: str) -> bool:
-    return not set("{*") & set(template) and name == template
-
-
-def _patterns(log: LogFile, sample: bytes, framework: Framework) -> tuple[LinePattern, ...]:
-    chosen = [*COMMON_ERROR_PATTERNS, *autopsy_patterns.BY_SOURCE[log.source]]
-    if log.source == "log":
-        chosen += [*framework.lines, *framework.default_lines]
-        if framework.name == "generic" or not _has_steps(chosen, sample):
-            chosen += [*get_framework("generic").lines, *get_framework("generic").default_lines]
-        wanted = {"waiting_for_rollouts", "finished"}
-        if framework.name == "generic":
-            wanted |= {"saving", "evaluating"}
-        if not _has_steps(chosen, sample):
-            wanted |= {"step", "saving", "evaluating"}
-        chosen += [
-            LinePattern(f"found_{one.name}", one.regex, phase=one.phase, values=one.values)
-            for one in propose_patterns(sample.decode(errors="replace"))
-            if one.name in wanted
-        ]
-    if (first := autopsy_patterns.first_line_pattern(sample)) is not None:
-        chosen.append(first)
-    by_name: dict[str, LinePattern] = {}
-    for pattern in chosen:
-        by_name.setdefault(pattern.name, pattern)
-    return tuple(by_name.values())
-
-
-def _has_steps(patterns: Sequence[LinePattern], sample: bytes) -> bool:
-    stepping = tuple(
-        one for one in patterns if ("(?P<step>" in one.regex or one.advances) and not one.error
-    )
-    if not stepping:
-        return False
-    text = sample.replace(b"\r", b"\n")
-    return next(compile_patterns(stepping).search(text, 0, len(text)), None) is not None
 
 
 def after_end() -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from trainwarden.autopsy.kinds import Kind
@@ -92,6 +93,7 @@ def as_data(verdict: Verdict) -> dict[str, Any]:
             }
             for one in case.attempts
         ],
+        "actions": [asdict(one) for one in case.material.actions],
         "timeline": [
             {"at": event.at, "text": event.text, "line": event.line} for event in timeline(case)
         ],

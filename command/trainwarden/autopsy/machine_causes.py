@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from trainwarden.autopsy import machine_findings as seen
+from trainwarden.autopsy import restart_findings as restarts
+from trainwarden.autopsy.announced_findings import not_started
 from trainwarden.autopsy.cause import Cause
-from trainwarden.autopsy.findings import not_started
 from trainwarden.autopsy.signs import FINISHED, Sign, any_time, first_of, lines
 from trainwarden_exporter.frameworks.base import bullet_points
 
@@ -59,6 +60,7 @@ MACHINE_CAUSES: tuple[Cause, ...] = (
             any_time(
                 "oom_kill", "host_out_of_memory", points=5, what="A process ran out of memory"
             ),
+            Sign(6, restarts.restarted_for(*restarts.HOST_MEMORY), key=True),
             Sign(1, seen.little_available),
             Sign(2, seen.several_reboots),
             Sign(-4, seen.memory_free),
@@ -74,6 +76,19 @@ MACHINE_CAUSES: tuple[Cause, ...] = (
         """),
         ("memory", "workers"),
         ("TrainingWorkerMemoryOverLimit", "TrainingMemoryFloor", "TrainingBrakeFiring"),
+    ),
+    Cause(
+        "memory_limit",
+        "The memory of a worker grew beyond its limit, again after each restart",
+        (Sign(6, restarts.restarted_for(*restarts.LEAK), key=True), FINISHED),
+        bullet_points("""
+            - Look for what grows: replay buffers, cached batches, open results,
+              data-loader workers. A restart frees the memory, and does not end the leak.
+            - If the memory rises at once after each start and then stays, the limit is too
+              low: raise `--memory-limit`, or `memory_limit` of the worker.
+        """),
+        ("memory", "workers"),
+        ("TrainingWorkerMemoryOverLimit",),
     ),
     Cause(
         "gpu_out_of_memory",
@@ -119,6 +134,21 @@ MACHINE_CAUSES: tuple[Cause, ...] = (
         bullet_points("""
             - Free space before a restart: a save on a full disk is lost.
             - Keep fewer checkpoints, or move the complete ones away.
+        """),
+        ("disk",),
+        ("TrainingDiskFilling",),
+    ),
+    Cause(
+        "write_failed",
+        "A checkpoint could not be written, as on a full disk or above a quota",
+        (
+            lines("write_failed", points=6, what="Writing failed"),
+            lines("disk_full", points=-6, what="The disk was full", key=False),
+            FINISHED,
+        ),
+        bullet_points("""
+            - Compare `df -h` and `df -i` of that folder with what a checkpoint needs, and the
+              quota of the account (`quota -s`). The checkpoint that was being written is lost.
         """),
         ("disk",),
         ("TrainingDiskFilling",),

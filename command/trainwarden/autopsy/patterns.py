@@ -44,7 +44,8 @@ FINISHED = LinePattern(
     Phase.FINISHED,
 )
 
-DONE = LinePattern("done", r"^\W*(?i:(?:all )?(?:done|finished|completed?))\W*$", Phase.FINISHED)
+IS_DONE = re.compile(r"^\W*(?i:(?:all )?(?:done|finished|completed?))\W*$")
+DONE = LinePattern("done", IS_DONE.pattern, Phase.FINISHED)
 """Only after the last step: a save or an evaluation ends with the same word."""
 
 STARTS = (
@@ -146,6 +147,12 @@ CAUSES_IN_LOGS = (
         r"^(?:\[?rank ?\d+\]?: *)?(?:\S{0,60}\s){0,6}?(?:[A-Za-z_]\w*\.)*[A-Z]\w*"
         r"(?:Error|Exception|Interrupt|Exit)\b(?::|$)",
     ),
+    # of PyTorch's writer of checkpoints, which has no errno
+    LinePattern(
+        "write_failed", r"PytorchStreamWriter failed writing file|unexpected pos \d+ vs \d+"
+    ),
+    # the level of a logger
+    LinePattern("logged_error", r"(?:^|[\s\[|])(?:ERROR|CRITICAL|FATAL)(?:[\]|:\s]|$)"),
 )
 
 NOT_FINITE = "loss_not_finite"

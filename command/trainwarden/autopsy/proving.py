@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from trainwarden.autopsy.case import Case
-from trainwarden.autopsy.gather import CheckpointFinding, after_end
+from trainwarden.autopsy.gather import after_end
+from trainwarden.autopsy.material import CheckpointFinding
 from trainwarden_exporter.checkpoints.paced_reader import UnlimitedRate
 from trainwarden_exporter.checkpoints.prover import CheckpointProver, open_proofs
 
@@ -37,7 +38,7 @@ def with_proofs(case: Case, *, clock: Callable[[], float] = time.monotonic) -> C
         case = _with(case, found, replace(found, proofs=prover.prove_all(left)))
         found, resume = case.checkpoint or found, case.resume
         good = None if resume is None else resume.checkpoint
-        step = None if good is None else good.step(found.spec.layout.step_offset)
+        step = None if good is None else found.step(good)
         if resume is None or resume.state != "unproved" or step in (None, last):
             break
         last = step  # the newest are damaged, and this one was not read yet

@@ -8,9 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from trainwarden.autopsy import patterns as autopsy_patterns
-from trainwarden.autopsy.attempt_ends import MIN_JUMP, counts_again, is_last_step, shows_failure
+from trainwarden.autopsy.attempt_ends import (
+    MIN_JUMP,
+    counts_again,
+    is_last_epoch,
+    is_last_step,
+    shows_failure,
+)
 from trainwarden.autopsy.files import LogFile, is_read_whole, read_blocks
 from trainwarden.autopsy.line_times import OWN_LINE, LineTimes
+from trainwarden.autopsy.log_tail import LogTail
 from trainwarden.autopsy.model import Attempt, Line, LogReading, Tally, ValueRange, with_number
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.frameworks.error_lines import TRACEBACK
@@ -31,7 +38,6 @@ from trainwarden_exporter.progress.reducer import apply
 from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.runtime.redaction import redact
 
-SHOWN_LINES = 5
 MAX_MATCHES = 100_000
 """Matching lines of one file, at about 0.1 ms each, before its middle is skipped."""
 TAIL_BYTES = 4 << 20
@@ -70,7 +76,7 @@ class LogReader:
         self._first_at: float | None = None
         self._seen_lines = 0
         self._idle_starts = 0
-        self._tail: list[bytes] = []
+        self._tail = LogTail()
         self._undated: tuple[LineBlock | None, int] = (None, 0)
         self._whole = is_read_whole(log)
         self._tallied = {one.name for one in patterns if _is_tallied(one)}
@@ -80,6 +86,7 @@ class LogReader:
         self._errors = {one.name for one in patterns if one.error}
         self._step_pattern = ""
         self._step: int | None = None
+        self._is_last_epoch = False
         self._traceback: tuple[PatternMatch, Line] | None = None
         """A traceback whose end, which names the exception, is not read yet."""
 
@@ -106,19 +113,13 @@ class LogReader:
         for line in self._search.search(block.text, block.start, block.end):
             self._add(line, block)
         self._bytes += block.used_bytes
-        self._keep_tail(block)
+        self._tail.add(block)
 
     def _find_first_time(self, block: LineBlock) -> None:
         lines = bytes(block.text[block.start : block.end]).splitlines()[:_EDGE_LINES]
         self._seen_lines += len(lines)
         first = LineTimes(self._log.modified)
         self._first_at = next((at for line in lines if (at := first.read(line)) is not None), None)
-
-    def _keep_tail(self, block: LineBlock) -> None:
-        text = block.text
-        start = max(block.start, block.end - 32_768)
-        lines = [line for line in bytes(text[start : block.end]).splitlines() if line.strip()]
-        self._tail = [*self._tail, *lines][-_EDGE_LINES:]
 
     def _add(self, line: MatchedLine, block: LineBlock) -> None:
         self._order += 1
@@ -136,7 +137,7 @@ class LogReader:
             self._end_traceback()
         if own is not None and line.text.startswith(OWN_LINE):
             self._date_end(own)
-        self._step = line.step_after(self._step)
+        self._step, self._is_last_epoch = line.step_after(self._step), is_last_epoch(text)
         not_finite = [
             self._fold(one, own) for one in line.matches if one.pattern.name in self._folded
         ]
@@ -231,7 +232,7 @@ class LogReader:
         return not_finite
 
     def _apply(self, event: ProgressEvent, at: float | None, pattern: str) -> None:
-        at_total = is_last_step(event)
+        at_total = is_last_step(event) or (isinstance(event, Advanced) and self._is_last_epoch)
         if counts_again(self._progress, event):
             self._close_attempt()
             self._progress = RunProgress()
@@ -257,11 +258,12 @@ class LogReader:
         if moved:
             self._after = {}
             self._idle_starts = 0
-            if steps:
-                self._step_pattern = pattern
+            counts = steps or at_total
+            if counts:
+                self._step_pattern = pattern if steps else ""
             self._attempt = replace(
                 self._attempt,
-                at_total=at_total if steps else self._attempt.at_total,
+                at_total=at_total if counts else self._attempt.at_total,
                 began_at=at if self._attempt.began_at is None else self._attempt.began_at,
                 first_step=step if self._attempt.first_step is None else self._attempt.first_step,
                 last_step=step,
@@ -304,10 +306,8 @@ class LogReader:
         return training and not shows_failure(self._after, self._errors)
 
     def _result(self) -> LogReading:
-        last_at = next(
-            (at for line in reversed(self._tail) if (at := self._times.peek(line)) is not None),
-            self._times.last,
-        )
+        times = (self._times.peek(line) for line in reversed(self._tail.lines))
+        last_at = next((at for at in times if at is not None), self._times.last)
         self._times.last = last_at  # of the last attempt, too
         self._end_traceback()
         self._close_attempt()
@@ -323,13 +323,10 @@ class LogReader:
             self._values,
             self._first_at,
             last_at,
-            tuple(
-                redact(shorten_line(line.decode(errors="replace")))
-                for line in self._tail[-SHOWN_LINES:]
-            ),
+            self._tail.shown(),
             self._bytes,
             whole=self._whole,
-            ends_undated=bool(self._tail) and self._times.peek(self._tail[-1]) is None,
+            ends_undated=any(self._times.peek(line) is None for line in self._tail.lines[-1:]),
             idle_starts=self._idle_starts,
         )
         return _shifted(reading, shift) if shift else reading

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from signal import Signals
+
+from trainwarden.autopsy import announced_findings as recorded
+from trainwarden.autopsy import end_findings as ends
 from trainwarden.autopsy import findings as seen
 from trainwarden.autopsy import machine_findings as machine
+from trainwarden.autopsy import restart_findings as restarts
 from trainwarden.autopsy.cause import RESUME, Cause
 from trainwarden.autopsy.signs import FINISHED, Sign, absent, any_time, first_of, lines
 from trainwarden_exporter.frameworks.base import bullet_points
+
+_OF_CRASHES = (
+    *(Signals.SIGKILL, Signals.SIGSEGV, Signals.SIGABRT),
+    *(Signals.SIGBUS, Signals.SIGILL, Signals.SIGFPE),
+)
 
 RUN_CAUSES: tuple[Cause, ...] = (
     Cause(
         "not_started",
         "The command could not be started",
-        (Sign(20, seen.not_started, key=True),),  # what a log shows beside it is of another run
+        (Sign(20, recorded.not_started, key=True),),  # what a log shows beside it is of another run
         bullet_points("""
             - Correct the command, or activate the environment that has it, and start it
               again.
@@ -67,6 +77,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
                 points=4,
                 what="The engine or its client reports it",
             ),
+            Sign(6, restarts.restarted_for(*restarts.SERVER), key=True),
             Sign(2, seen.no_step_after_errors),
             Sign(2, seen.server_log_ended),
             first_of("connection_refused", "engine_died", "connection_lost"),
@@ -195,6 +206,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
             lines("preempted", points=4, what="The platform took the machine back"),
             lines("cancelled", points=5, what="The scheduler cancelled the job"),
             lines("terminated", points=3, what="It received SIGTERM"),
+            Sign(4, ends.exit_by(Signals.SIGTERM, Signals.SIGHUP), key=True),
             first_of("process_killed", "child_ended", points=-1),
             Sign(-4, seen.stood_still),
             FINISHED,
@@ -213,8 +225,9 @@ RUN_CAUSES: tuple[Cause, ...] = (
         "It was stopped by hand",
         (
             lines("interrupted", points=5, what="Ctrl-C or SIGINT"),
-            Sign(5, seen.announced_stop, key=True),
-            Sign(0, seen.silent_before_stop),
+            Sign(5, ends.exit_by(Signals.SIGINT), key=True),
+            Sign(5, recorded.announced_stop, key=True),
+            Sign(0, recorded.silent_before_stop),
             Sign(-4, seen.stood_still),
             Sign(-2, seen.refused_before),
             FINISHED,
@@ -226,7 +239,11 @@ RUN_CAUSES: tuple[Cause, ...] = (
     Cause(
         "restarted",
         "The remediator restarted it again and again",
-        (Sign(6, seen.restarts, key=True), Sign(-3, seen.failure_explains), FINISHED),
+        (
+            Sign(6, restarts.restarts_without_reason, key=True),
+            Sign(-3, restarts.failure_explains),
+            FINISHED,
+        ),
         bullet_points("""
             - `trainwarden journal` has the reason of each restart, such as a memory limit
               or a hang: mend it, as a restart only postpones it.
@@ -244,7 +261,10 @@ RUN_CAUSES: tuple[Cause, ...] = (
                 what="A process ended by a signal or a bad status",
             ),
             first_of("process_killed", "child_ended", points=1),
-            Sign(4, seen.announced_failure, key=True),
+            Sign(4, ends.exit_by(*_OF_CRASHES), key=True),
+            Sign(4, recorded.announced_failure, key=True),
+            Sign(6, restarts.restarted_for(*restarts.END), key=True),
+            Sign(-6, restarts.error_before_restarts),
             lines("wrong_usage", points=-6, what="Its arguments were wrong", key=False),
             absent("oom_kill", points=0, what="No out-of-memory kill is in any log"),
             FINISHED,
@@ -297,22 +317,37 @@ RUN_CAUSES: tuple[Cause, ...] = (
             lines("raised", points=4, what="Raised"),
             lines("exception", points=1, what="A traceback", key=True),
             Sign(-3, seen.error_explains),
+            lines("write_failed", points=-3, what="Writing a checkpoint failed", key=False),
             Sign(-2, seen.refused_before),
-            Sign(-4, seen.lived_on),
+            Sign(-4, recorded.lived_on),
             FINISHED,
         ),
         bullet_points("""
-            - Read the traceback at that line.
+            - Read the traceback that ends with that line.
         """),
         ("workers",),
         ("TrainingWorkerGone", "TrainingTroubleLine"),
+        quotes=True,
+    ),
+    Cause(
+        "logged_error",
+        "It ended after an error that it logged",
+        (Sign(5, ends.logged_error, key=True),),
+        bullet_points("""
+            - Read the lines before that one. If the program ends itself after such an error,
+              mend what it names.
+        """),
+        ("workers",),
+        ("TrainingWorkerGone",),
+        quotes=True,
     ),
     Cause(
         "stalled",
         "It stopped making progress, without an error",
         (
             Sign(5, seen.silence, key=True),
-            Sign(4, seen.long_silent_before_stop, key=True),
+            Sign(6, restarts.restarted_for(*restarts.HANG), key=True),
+            Sign(4, recorded.long_silent_before_stop, key=True),
             Sign(-4, seen.waiting),
             FINISHED,
         ),
@@ -329,8 +364,10 @@ RUN_CAUSES: tuple[Cause, ...] = (
         "unknown_end",
         "It ended without a reason in its files",
         (
-            Sign(4, seen.ended_silently, key=True),
+            Sign(4, ends.ended_silently, key=True),
             Sign(-4, seen.loop_explains),
+            Sign(-4, ends.logged_error),
+            Sign(-4, ends.exit_by(*Signals)),
             Sign(-3, machine.reboot_at_end),
             Sign(-3, machine.reboot_of_this_host),
             Sign(-2, seen.silence),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainwarden.autopsy import patterns
 from trainwarden.autopsy.case import Case
-from trainwarden.autopsy.findings import ENDED_FROM_OUTSIDE
+from trainwarden.autopsy.end_findings import ENDED_FROM_OUTSIDE
+from trainwarden.autopsy.journals import Action
 from trainwarden.autopsy.model import Attempt
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.runtime.formatting import format_size, plural
@@ -62,6 +64,13 @@ def how_it_ended(case: Case, attempt: Attempt) -> str:
     return "no error logged"
 
 
+def describe(action: Action) -> str:
+    """Returns what the remediator did, why, and what has become of it."""
+    alert = f" for {action.alert}" if action.alert else ""
+    what = f"{action.kind.replace('_', ' ')} of {action.worker}{alert}: {action.end}"
+    return f"{what}, {action.attempt}" if action.attempt else what
+
+
 def _attempts(case: Case) -> Iterator[Event]:
     shown = case.attempts
     if len(shown) > _SHOWN_ATTEMPTS:
@@ -94,11 +103,14 @@ def _outside(case: Case) -> Iterator[Event]:
             yield Event(
                 found.last.at, f"{found.last.file}: {kind.replace('_', ' ')}", found.last.text
             )
+    first = min((one.at for one in case.material.actions if one.is_restart), default=math.inf)
     for tally in case.tallies(("restart_requested",)):
         for at in tally.times:  # of the end: that of the request is not in the log
+            if at >= first:
+                continue  # its journal has it, with the reason
             yield Event(at, f"{tally.last.file}: the process ended, and the remediator started it")
-    for at, text in case.material.actions:
-        yield Event(at, text)
+    for action in case.material.actions:
+        yield Event(action.at, f"the remediator: {describe(action)}")
     for boot in case.boots:
         if boot is not None:
             yield Event(boot, "the host booted")
@@ -108,12 +120,12 @@ def _checkpoints(case: Case) -> Iterator[Event]:
     found, resume = case.checkpoint, case.resume
     good = None if resume is None else resume.checkpoint
     if found is not None and good is not None:
-        step = good.step(found.spec.layout.step_offset)
+        number = found.number(good)
         size = format_size(good.size)
         yield Event(
             good.completed_at,
             f"checkpoint {good.name.text} complete"
-            + ("" if step is None else f" (step {step})")
+            + (f" ({number})" if number else "")
             + f", {size}",
         )
 

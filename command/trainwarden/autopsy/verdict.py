@@ -25,6 +25,13 @@ class Weighed:
     evidence: tuple[tuple[int, Evidence], ...]
 
     @property
+    def title(self) -> str:
+        """The title of the cause, with the line that shows it where that is what an error says."""
+        lines = (found.line for points, found in self.evidence if points > 0 and found.line)
+        line = next(lines, "") if self.cause.quotes else ""
+        return f"{self.cause.title}: {line.rstrip('.')}" if line else self.cause.title
+
+    @property
     def score(self) -> int:
         return sum(points for points, _ in self.evidence)
 
@@ -71,7 +78,7 @@ class Verdict:
         case = self.case
         if not self.has_material:
             return "The folder holds no log and no checkpoint of a run."
-        title = f"{case.not_started or self.likely[0].cause.title}." if self.likely else ""
+        title = f"{case.not_started or self.likely[0].title}." if self.likely else ""
         if self.pause is not None:
             is_all = not self.likely or self.likely[0].cause.name == "stalled"
             return f"{self.pause}." if is_all else f"{self.pause}. {title}"
@@ -88,7 +95,8 @@ class Verdict:
                 when = f"is active, with its last sign of life {format_duration(ago)} ago"
             survived = " It survived the errors below." if case.errors else ""
             return f"Nothing wrong was found: the run {when}.{survived}"
-        return "No cause was found."
+        whole = ", and its last count is complete" if case.latest.at_total else ""
+        return f"No error was found{whole}; {case.latest.file} ends with: {case.last_line}"
 
 
 def weigh(cause: Cause, case: Case) -> Weighed | None:

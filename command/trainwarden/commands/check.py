@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,6 +48,15 @@ def run(options: argparse.Namespace) -> int:
     return int(bool(found))
 
 
+_CHECKS = {
+    "exporter.yml": "trainwarden_exporter.preflight.check_command",
+    "remediator.yml": "trainwarden_remediator.config_check.check_command",
+    "trainwarden.yml": "trainwarden.starting.run_file",
+}
+"""The module for each file: its `check(file)` prints that the file is in order, or raises
+ConfigError with all mistakes."""
+
+
 def check(path: Path) -> Iterator[Problem]:
     """Prints what is in order in a file, or in the files of a folder, and yields the mistakes."""
     # here: `trainwarden check --help` does not need it
@@ -59,40 +69,11 @@ def check(path: Path) -> Iterator[Problem]:
         files = {path: _CHECKS.get(path.name, _CHECKS[kind])}
     if not files:
         yield Problem(path, None, "", f"has none of {', '.join(_CHECKS)}")
-    for file, check_file in files.items():
+    for file, module in files.items():
         try:
-            check_file(file)
+            import_module(module).check(file)
         except ConfigError as error:
             yield from error.problems
-
-
-def _check_exporter(file: Path) -> None:
-    from trainwarden_exporter.__main__ import check  # noqa: PLC0415 - as above
-
-    check(file)
-
-
-def _check_remediator(file: Path) -> None:
-    from trainwarden_remediator.__main__ import COMMANDS  # noqa: PLC0415 - as above
-    from trainwarden_remediator.cli import build_parser  # noqa: PLC0415
-
-    COMMANDS["check"](build_parser().parse_args(["check", str(file)]))
-
-
-def _check_commands(file: Path) -> None:
-    from trainwarden.starting.run_file import load_run_file  # noqa: PLC0415 - as above
-    from trainwarden_exporter.runtime.formatting import plural  # noqa: PLC0415
-
-    name, commands = load_run_file(file.parent)
-    print(f"{file}: ok (run {name}, {plural(len(commands), 'command')})")
-
-
-_CHECKS: Mapping[str, Callable[[Path], object]] = {
-    "exporter.yml": _check_exporter,
-    "remediator.yml": _check_remediator,
-    "trainwarden.yml": _check_commands,
-}
-"""What checks each file: it prints that it is in order, or raises ConfigError with all mistakes."""
 
 
 def as_data(problems: Iterable[Problem]) -> dict[str, object]:

@@ -75,8 +75,8 @@ examples:
   trainwarden resume
   trainwarden resume --run grpo --worker trainer
 
-Without --run it lifts all holds and resets the circuit breaker; what was given up in several runs
-is reopened only by the name of each.
+It tries again what was given up, and names it. Without --run it lifts all holds and resets the
+circuit breaker; what was given up in several runs is tried again only by the name of each.
 
 exit status: 0, or 1 if it cannot be written""",
     "clean-gpu": f"""\

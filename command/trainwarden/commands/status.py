@@ -16,7 +16,7 @@ from trainwarden.commands.forwarded import NOTHING_RUNS
 from trainwarden.run.announcement import list_running
 from trainwarden.stack import load_script
 from trainwarden_exporter.runtime.formatting import on_one_line
-from trainwarden_exporter.runtime.responsibility import LABEL, OR_LIMIT, REMEDIATOR, YOU
+from trainwarden_exporter.runtime.responsibility import LABEL, NOBODY, OR_LIMIT, REMEDIATOR, YOU
 
 EXAMPLES = """\
 examples:
@@ -173,7 +173,10 @@ def _lines(status: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
         yield 1 if count < FULL_PROBLEMS else DETAIL, f"  first, {name}: {step}"
     for count, problem in enumerate(status["problems"][1:], 1):  # the headline has the first
         rank = 1 if count < FULL_PROBLEMS else DETAIL
-        yield rank, f"  also: {problem['text']} ({problem['who_acts']})"
+        also = f"  also: {problem['text']} ({problem['who_acts']})"
+        # Of nothing but an alert, which is left out below: why nobody acts on it.
+        over = bool(problem.get("alert")) and problem["who_acts"] == NOBODY
+        yield rank, f"{also}. {problem['how']}" if over else also
     for run in status["runs"]:
         yield 2, f"  {run['text']}"
     remediator = status["remediator"]

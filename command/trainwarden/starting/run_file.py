@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,6 +11,11 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from trainwarden.run.start import default_name
+from trainwarden_exporter.config_file.argument_lists import (
+    ASSIGNMENT,
+    check_arguments,
+    split_command,
+)
 from trainwarden_exporter.config_file.examination import all_problems
 from trainwarden_exporter.config_file.loader import LocatedError, Section, load
 from trainwarden_exporter.config_file.types import LocalPath, Name, Seconds, Space
@@ -19,6 +23,7 @@ from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.inference.addresses import check_ready_address, check_url
 from trainwarden_exporter.inference.command_lines import parse_address, parse_server_command
 from trainwarden_exporter.processes.roles import check_role
+from trainwarden_exporter.runtime.formatting import plural
 
 RUN_FILE = "trainwarden.yml"
 INFERENCE, ROLLOUT = "inference", "rollout"
@@ -26,18 +31,15 @@ LOOPBACK = "127.0.0.1"
 
 _REMOTE = frozenset(("ssh", "autossh", "srun", "kubectl"))
 """Programs that run their command on another host, as a rule."""
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 
 def _arguments(value: object) -> object:
     """Splits a text as a shell does; what else a shell does needs `sh -c`."""
-    if not isinstance(value, str):
-        return value
-    try:
-        found = shlex.split(value)
-    except ValueError as error:
-        raise ValueError(f"not a command: {error}") from error
-    return ["env", *found] if found and _ASSIGNMENT.fullmatch(found[0]) else found
+    if isinstance(value, str):
+        return split_command(value)
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        check_arguments(value)
+    return value
 
 
 def _address(value: str) -> str:
@@ -106,7 +108,7 @@ class CommandConfig(Section):
 
         Not where an address is known, or a port of this host leads there.
         """
-        words = (one for one in self.command if one != "env" and not _ASSIGNMENT.fullmatch(one))
+        words = (one for one in self.command if one != "env" and not ASSIGNMENT.fullmatch(one))
         client = Path(next(words, "")).name
         is_here = any(one.startswith("-L") for one in self.command)
         if client not in _REMOTE or is_here or self.ready is not None:
@@ -168,6 +170,12 @@ def load_run_file(folder: Path) -> tuple[str, Mapping[str, CommandConfig]]:
     except ConfigError as error:
         raise ConfigError(*all_problems(path, RunFile, error)) from error
     return found.name or default_name([folder.absolute().name]), found.commands
+
+
+def check(file: Path) -> None:
+    """Prints that a file is in order. Raises ConfigError with all mistakes."""
+    name, commands = load_run_file(file.parent)
+    print(f"{file}: ok (run {name}, {plural(len(commands), 'command')})")  # noqa: T201
 
 
 def finishing(commands: Mapping[str, CommandConfig]) -> list[str]:

@@ -81,6 +81,8 @@ class EntryRecord:
     """When it was read, in Unix seconds."""
     readable: bool = True
     """Whether any of it can be read; if not, its state is unknown."""
+    shows_end: bool = True
+    """Whether its largest file would show that it is cut short."""
 
     @property
     def proved(self) -> bool:
@@ -121,6 +123,7 @@ class EntryCheck:
     damages: list[Damage] = field(default_factory=list)
     bytes_read: int = 0
     unreadable: int = 0
+    shows_end: bool = True
 
     def steps(self) -> Iterator[float]:
         """Works in steps; yields the seconds to pause before the next. Raises OSError."""
@@ -131,6 +134,8 @@ class EntryCheck:
                 plans[name] = plan
                 self.damages += plan.damages
             yield 0.0
+        largest = max(plans, key=lambda name: self.files[name].size, default=None)
+        self.shows_end = largest is None or plans[largest].shows_end
         self.damages += self._check_indexes(plans)
         self.damages += check_sets(self.files, _world_sizes(plans))
         self.damages += _swapped_files(plans)
@@ -147,7 +152,8 @@ class EntryCheck:
     def record(self) -> EntryRecord:
         readable = self.unreadable < len(self.files)
         damages = tuple(dict.fromkeys(self.damages))[:MAX_DAMAGES]
-        return EntryRecord(self._remembered_files(), damages, time.time(), readable)
+        files = self._remembered_files()
+        return EntryRecord(files, damages, time.time(), readable, self.shows_end)
 
     def _remembered_files(self) -> Files:
         """A changed file keeps its checksum, so that the change is found again."""

@@ -61,7 +61,7 @@ def plan_file(
         return _plan_yaml(file, name)
     if path.endswith((".pkl", ".pickle")) or path.rpartition("/")[2] == METADATA:
         return _plan_pickle(file, name, pause)
-    return _whole(file)
+    return _of_unknown_format(file)
 
 
 def _plan_tensors(file: PacedFile, name: str, path: str, pause: Callable[[], None]) -> FilePlan:
@@ -73,11 +73,11 @@ def _plan_tensors(file: PacedFile, name: str, path: str, pause: Callable[[], Non
     if HEADER_START.startswith(start):
         return _damaged(DamageKind.TRUNCATED, name, "ends in its header")
     if path.endswith(".distcp"):  # has archives of single items, also at its end
-        return _whole(file)
+        return _of_unknown_format(file)
     if has_directory(file):
         return _damaged(DamageKind.CORRUPT, name, "the header of its first record is damaged")
     if path.endswith(".npz"):
-        return _whole(file)
+        return _of_unknown_format(file)
     return _plan_pickle(file, name, pause)
 
 
@@ -130,8 +130,10 @@ def plan_safetensors(file: PacedFile, name: str) -> FilePlan:
     return FilePlan(tuple(segments), tensors=frozenset(tensors), counts_zeros=True)
 
 
+_TORCH_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""The magic number of torch before 1.6."""
 _PICKLE_STARTS = (
-    b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.",  # the magic number of torch before 1.6
+    _TORCH_MAGIC,
     *(b"\x80%c%cq\0" % start for start in product((2, 3), b"}]")),  # a dict or list, memoised
     *(b"\x80%c\x95" % protocol for protocol in (4, 5)),  # a frame
 )
@@ -159,15 +161,16 @@ def _plan_pickle(file: PacedFile, name: str, pause: Callable[[], None]) -> FileP
     if not file.size:
         return _damaged(DamageKind.TRUNCATED, name, "is empty")
     if file.size > MAX_PICKLE_BYTES:
-        return _whole(file)
+        return _of_unknown_format(file)
     data = file.read(0, file.size)
     if not _begins_as_pickle(data) or _JOBLIB in data:
-        return _whole(file)
+        return _of_unknown_format(file)
     try:
         read_pickle(data, pause=pause)
     except ValueError as error:
         return _damaged(DamageKind.TRUNCATED, name, f"is no complete pickle ({error})")
-    return _whole(file)
+    # the numbers come after several pickles
+    return _whole(file, shows_end=not data.startswith(_TORCH_MAGIC))
 
 
 def _plan_json(file: PacedFile, name: str) -> FilePlan:
@@ -261,8 +264,12 @@ INDEX = re.compile(r".*\.(?:safetensors|bin)\.index(?:\..+)?\.json")
 """Name of an index of shards, as transformers and diffusers write it."""
 
 
-def _whole(file: PacedFile) -> FilePlan:
-    return FilePlan((Segment(0, file.size, "its data"),))
+def _whole(file: PacedFile, *, shows_end: bool = True) -> FilePlan:
+    return FilePlan((Segment(0, file.size, "its data"),), shows_end=shows_end)
+
+
+def _of_unknown_format(file: PacedFile) -> FilePlan:
+    return _whole(file, shows_end=False)
 
 
 def _damaged(kind: DamageKind, name: str, detail: str) -> FilePlan:

@@ -12,11 +12,13 @@ from trainwarden_exporter.checkpoints.entry_check import EntryRecord
 from trainwarden_exporter.frameworks.base import CheckpointLayout
 from trainwarden_exporter.frameworks.completeness_rules import (
     CompletenessRule,
+    SettledRule,
     TrackerRule,
     rules_in,
 )
 from trainwarden_exporter.step_dirs.completeness import StepDir
-from trainwarden_exporter.step_dirs.result import ScanResult
+from trainwarden_exporter.step_dirs.names import counts_epochs
+from trainwarden_exporter.step_dirs.result import WHOLE_SHARE, ScanResult
 
 ABANDONED_SECONDS = 600.0
 """Seconds without a write after which an incomplete checkpoint counts as never to be completed: as
@@ -54,11 +56,11 @@ class ProofSnapshot:
 
     @property
     def resume_points(self) -> list[tuple[int, float]]:
-        """Step and time (Unix seconds) of the proved checkpoints."""
+        """Step and time (Unix seconds) of the proved checkpoints whose step is known."""
         return [
             (one.step, one.step_dir.completed_at)
             for one in self.checkpoints
-            if one.state == "proved" and one.step is not None
+            if one.state == "proved" and one.step is not None and not counts_epochs(one.path)
         ]
 
     def count(self, state: ProofState) -> int:
@@ -124,6 +126,7 @@ def _in_folder(found: Iterable[CheckpointProof], folder: str) -> list[Checkpoint
 def _proofs(
     layout: CheckpointLayout, folder: str, result: ScanResult, records: Mapping[str, EntryRecord]
 ) -> Iterator[CheckpointProof]:
+    leaves_no_proof = any(isinstance(one, SettledRule) for one in rules_in(layout.completeness))
     for step_dir in (*result.complete, *result.incomplete):
         path = f"{folder}/{step_dir.name.text}"
         record = records.get(path)
@@ -131,9 +134,17 @@ def _proofs(
         damages: tuple[Damage, ...] = ()
         if record is not None and (step_dir.complete or record.damages):
             damages = record.damages if record.readable else ()
-            state = "proved" if record.proved else "damaged" if damages else "unproved"
+            is_whole = record.shows_end or not leaves_no_proof or _is_as_large(step_dir, result)
+            proved = record.proved and is_whole
+            state = "proved" if proved else "damaged" if damages else "unproved"
             state = state if record.readable else "unreadable"
         yield CheckpointProof(path, step_dir, step_dir.step(layout.step_offset), state, damages)
+
+
+def _is_as_large(step_dir: StepDir, result: ScanResult) -> bool:
+    """Whether it has the size of another complete one: neither was cut short, whatever is in it."""
+    others = (one.size for one in result.complete if one is not step_dir)
+    return any(step_dir.size >= WHOLE_SHARE * size for size in others)
 
 
 def tracker_rule(rule: CompletenessRule) -> TrackerRule | None:

@@ -41,6 +41,8 @@ class FilePlan:
     """Numbers of ranks that the file states, by kind of rank."""
     saved_as: str = ""
     """Name, without its end, under which the file was written; "" if it does not show it."""
+    shows_end: bool = True
+    """Whether a file that is cut short would show it: by its format, or as another file says."""
     counts_zeros: bool = False
     """Whether the format has no checksum, so that zeroed pages are searched."""
 

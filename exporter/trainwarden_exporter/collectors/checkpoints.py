@@ -106,7 +106,7 @@ PROVED_TIME = _gauge(
 UNPROVED_STEP = _gauge(
     "checkpoint_unproved_step",
     "Step of the oldest complete checkpoint, after the newest proved one, whose content is not read"
-    " yet.",
+    " yet, or does not show whether it was cut short.",
 )
 PROVED_INFO = _gauge(
     "checkpoint_proved_info", "1 for the newest proved checkpoint; the label has its path.", "path"

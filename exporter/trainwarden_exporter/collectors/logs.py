@@ -9,17 +9,14 @@ from threading import Lock
 from typing import NamedTuple, Self
 
 from trainwarden_exporter.exceptions import NoData
-from trainwarden_exporter.logs.config import MAX_LINE_BYTES
 from trainwarden_exporter.logs.counters import MAX_ERROR_LINES, ErrorLine, UnreadStep
 from trainwarden_exporter.logs.deduplication import DeduplicationGroups
 from trainwarden_exporter.logs.events import Sink
 from trainwarden_exporter.logs.file_listing import OutputFiles
 from trainwarden_exporter.logs.follower import LogFollower, LogSnapshot
-from trainwarden_exporter.logs.line_blocks import BufferPool
 from trainwarden_exporter.logs.specs import LogSpec
 from trainwarden_exporter.logs.state import LogState
 from trainwarden_exporter.logs.state_store import LogKey, LogStateStore
-from trainwarden_exporter.logs.tailed_file import buffer_size
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.worker_trials import TRIAL_PREFIX
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller
@@ -97,7 +94,6 @@ class LogsCollector(Collector):
         self._states: dict[LogKey, LogState] = {}
         self._deduplication_groups = DeduplicationGroups()
         self._search_lock = Lock()
-        self._buffers = BufferPool(buffer_size(MAX_LINE_BYTES))
         self._state_store = LogStateStore(state_folder)
         self._started = False
 
@@ -108,7 +104,6 @@ class LogsCollector(Collector):
         """
         self._deduplication_groups = predecessor._deduplication_groups
         self._search_lock = predecessor._search_lock
-        self._buffers = predecessor._buffers
         self._states |= predecessor._states  # the log was never scraped
         predecessor._state_store.close()
         for key, one in predecessor._logs.items():
@@ -182,7 +177,6 @@ class LogsCollector(Collector):
             if spec.deduplication_group
             else None,
             search_lock=self._search_lock,
-            buffers=self._buffers,
             output_files=self._output_files_of(spec.run),
             sinks=self._sinks,
             now=self._now,

@@ -19,7 +19,7 @@ from trainwarden_exporter.processes.stacks.endings import ScriptEnd, script_end
 from trainwarden_exporter.processes.stacks.members import find_members
 from trainwarden_exporter.processes.stacks.model import Activity, Diagnosis, Movement, Stacks
 from trainwarden_exporter.processes.stacks.py_spy import read_stacks
-from trainwarden_exporter.processes.stacks.sampler import LOOK_SECONDS, ReadStacks, RunSampler
+from trainwarden_exporter.processes.stacks.sampler import LOOK_SECONDS, RunSampler
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller, BackgroundPollers
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.scrape.collector import Collector, Family, MetricTable, Sample
@@ -57,8 +57,8 @@ MOVEMENT = _gauge(
     "movement",
     "1 for what the processes of a run without progress do together, 0 for the others: moving,"
     " stuck (all wait, for each other or for a process of this host that stands still), unknown,"
-    " undecided (silent since before a start of the exporter, which has looked for too short a"
-    " time: it counts as moving).",
+    " undecided (silent since before a start of the exporter, or before it was suspended, and"
+    " looked at for too short a time since: it counts as moving).",
     "movement",
 )
 STUCK_SINCE = _gauge(
@@ -123,10 +123,11 @@ class StackReport:
 class _WatchedRun:
     """What is known of the processes of one run; it survives a reload while its workers do."""
 
-    def __init__(self, run: RunWorkers, read: ReadStacks, since: float) -> None:
+    def __init__(self, run: RunWorkers, since: float) -> None:
         self.run = run
         self._since = since
-        """When it was first watched (Unix seconds)."""
+        """When it was first watched, or again after a pause of the exporter (Unix seconds)."""
+        self._awake_at = since
         self.looking = Lock()
         self.looked_at = -math.inf
         """When the last look began (monotonic)."""
@@ -134,7 +135,16 @@ class _WatchedRun:
         self.samples: Counter[str] = Counter()
         """Attempts to read a stack, by result."""
         self.sampler = RunSampler(read_stacks=self._count)
-        self._read = read
+
+    def wake(self, now: float) -> None:
+        """Begins the watch again after a time in which the exporter, or its host, was suspended.
+
+        For each look and each scrape: neither a look that the kernel holds nor a Prometheus that
+        asks no more is such a time.
+        """
+        if now - self._awake_at > STALE_SECONDS:
+            self._since = now
+        self._awake_at = now
 
     def is_undecided(self, silence: float, now: float) -> bool:
         """Whether the looks at a silence are too few to say that nothing moves.
@@ -145,7 +155,7 @@ class _WatchedRun:
         return silence < self._since - STALE_SECONDS and now - self._since < MOVED_SECONDS
 
     def _count(self, pid: int, threads: int) -> Stacks:
-        stacks = self._read(pid, threads)
+        stacks = read_stacks(pid, threads)
         result = "read" if stacks.threads else "failed" if stacks.is_python else "not_python"
         self.samples[result] += 1
         return stacks
@@ -163,15 +173,12 @@ class StacksCollector(Collector):
         *,
         trees: TreeSource,
         silence: SilenceSource,
-        read_stacks: ReadStacks = read_stacks,
         interval: float = LOOK_SECONDS,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`trees` returns the processes of all workers at the last collection."""
         since = now()
-        self._watched = {
-            run.name: _WatchedRun(run, read_stacks, since) for run in runs if run.workers
-        }
+        self._watched = {run.name: _WatchedRun(run, since) for run in runs if run.workers}
         self._trees = trees
         self._silence = silence
         self._interval = interval
@@ -204,19 +211,21 @@ class StacksCollector(Collector):
 
         Stuck only if two rounds of samples have shown it. What is undecided counts as moving.
         """
+        undecided = self._is_undecided(run)
         if silence is None or self._silence(run) != silence:
             return Movement.UNKNOWN
         report = self._current(run)
         if report is not None and report.diagnosis.confirmed:
             return Movement.STUCK
         moved = report is not None and report.has_moved(self._now())
-        return Movement.MOVING if moved or self._is_undecided(run) else Movement.UNKNOWN
+        return Movement.MOVING if moved or undecided else Movement.UNKNOWN
 
     def _is_undecided(self, run: str) -> bool:
         watched, silence = self._watched.get(run), self._silence(run)
-        if watched is None or silence is None:
+        if watched is None:
             return False
-        return watched.is_undecided(silence, self._now())
+        watched.wake(now := self._now())
+        return silence is not None and watched.is_undecided(silence, now)
 
     def script_end(self, run: str, silence: float | None) -> ScriptEnd | None:
         """Returns how the script of `run` is over since its last sign of progress, `silence`."""
@@ -259,6 +268,7 @@ class StacksCollector(Collector):
 
     def _look(self, run: str) -> None:
         watched = self._watched[run]
+        watched.wake(self._now())
         # The last look of the predecessor may not be over: its next one is made here.
         if not watched.looking.acquire(blocking=False):
             return

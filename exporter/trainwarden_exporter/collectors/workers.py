@@ -181,7 +181,7 @@ class WorkersCollector(Collector):
                 or one.announcement.own_restarts
                 or one.announcement.goes_on
                 or one.announcement.final_error
-                or (not trees[key].roots and one.announcement.failure)
+                or not (trees[key].roots and one.announcement.failure)
             )
         )
         self._finished.save(frozenset(key for key, one in seen.items() if one.finished))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, get_args
@@ -25,6 +24,7 @@ from trainwarden_exporter.config_file.yaml_nodes import (
 )
 from trainwarden_exporter.exceptions import ConfigError, Problem
 from trainwarden_exporter.runtime.bounded_calls import bounded_call
+from trainwarden_exporter.runtime.similar_names import similar
 
 __all__ = ["LocatedError", "Location", "Section", "dotted", "load", "parse", "unique_by"]
 
@@ -105,15 +105,15 @@ def unique_by(items: Sequence[T], field: str, noun: str, *location: int | str) -
     return items
 
 
-def load(path: Path, model: type[M], *, environment: Mapping[str, str] | None = None) -> M:
+def load(path: Path, model: type[M]) -> M:
     """Reads the file at `path` into a `model`.
 
-    `${NAME}` in a value is replaced by the variable of `environment` (by default that of the
-    process); `$$` is a dollar sign. An empty file is an empty mapping.
+    `${NAME}` in a value is replaced by the environment variable; `$$` is a dollar sign. An empty
+    file is an empty mapping.
 
     Raises ConfigError with all problems, each with its line.
     """
-    return parse(read_text(path), path, model, environment=environment)
+    return parse(read_text(path), path, model)
 
 
 def read_text(path: Path) -> str:
@@ -253,8 +253,8 @@ def _problems(
         if detail["type"] == "extra_forbidden":
             if (new_name := _new_name(model, found)) is not None:
                 message = f"renamed to {new_name}" if new_name else "gone: nothing used it"
-            elif similar := _similar_key(model, found):
-                message = f"{message} (did you mean {similar}?)"
+            elif meant := _similar_key(model, found):
+                message = f"{message} (did you mean {meant}?)"
         at_location = messages.setdefault((found, line), [])
         if message not in at_location:
             at_location.append(message)
@@ -277,13 +277,6 @@ def _similar_key(model: type[BaseModel], location: Location) -> str | None:
         for name, field in section.model_fields.items()
     }
     return similar(str(location[-1]), names)
-
-
-def similar(name: str, known: Iterable[str]) -> str | None:
-    """Returns the one of `known` that `name` resembles, for the question "did you mean"."""
-    names = sorted(known)
-    swapped = [one for one in names if sorted(one) == sorted(name)]  # `ulr`, too short for a ratio
-    return next(iter(swapped or get_close_matches(name, names, n=1, cutoff=0.75)), None)
 
 
 def _sections_at(model: type[BaseModel], location: Sequence[int | str]) -> Sequence[type[Section]]:

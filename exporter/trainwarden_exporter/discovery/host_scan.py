@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psutil
 
-from trainwarden_exporter.discovery.announced import announced_processes
 from trainwarden_exporter.discovery.artifacts import (
     DetectedFramework,
     StepFolder,
@@ -27,6 +26,7 @@ from trainwarden_exporter.discovery.log_patterns import ProposedPattern, propose
 from trainwarden_exporter.discovery.processes import (
     Candidate,
     ancestor_pids,
+    announced_processes,
     read_candidates,
     topmost,
 )

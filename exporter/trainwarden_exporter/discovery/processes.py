@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,16 @@ from typing import Any
 
 import psutil
 
+from trainwarden_exporter.config import Config, announcements_folder, with_announced
+from trainwarden_exporter.processes.announcements import read_announcements
+from trainwarden_exporter.processes.config import workers_by_key
+from trainwarden_exporter.processes.matching import Matcher
 from trainwarden_exporter.processes.procfs import (
     PROC,
     read_cgroups,
     read_command_line,
     read_environment,
+    read_processes,
     read_text,
 )
 
@@ -190,3 +196,15 @@ def ancestor_pids(candidates: Collection[Candidate]) -> dict[int, tuple[int, ...
             current = parents[current]
         ancestors[pid] = tuple(path)
     return ancestors
+
+
+def announced_processes() -> dict[int, str]:
+    """Returns the name of its run for each process of an announced run, by pid.
+
+    Raises CollectError if the processes cannot be listed.
+    """
+    announced = read_announcements(announcements_folder(Config()), time.time())
+    config, _ = with_announced(Config(), announced)
+    selectors = {key: worker.match for key, worker in workers_by_key(config.runs).items()}
+    trees = Matcher(selectors).assign(read_processes())
+    return {process.pid: key.run for key, tree in trees.items() for process in tree.members}

@@ -128,9 +128,10 @@ class LinePattern:
     """A kind of log line, as a regular expression in RE2 syntax.
 
     It may match anywhere in the line; colour codes are removed first. Named groups: `step`, `total`
-    (steps), `seconds` (of the step; also as `1m 12s` or `800ms`), `trainer_version` and
-    `rollout_version` (of the policy), `staleness` (their difference). Any other group is a number
-    that becomes the gauge of that name. Underscores behind a name do not count.
+    (steps), `epoch`, `epochs` (how many), `seconds` (of the step; also as `1m 12s` or `800ms`),
+    `trainer_version` and `rollout_version` (of the policy), `staleness` (their difference). Any
+    other group is a number that becomes the gauge of that name, as `epoch` does, too. Underscores
+    behind a name do not count.
     """
 
     name: str

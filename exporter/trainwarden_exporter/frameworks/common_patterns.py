@@ -50,6 +50,22 @@ NESTED_TQDM_BAR = r"^ *\d{1,3}%\|[^|]{1,400}\| *\d+/\d+ \[[\d:]+<[^\]\x0b]*\] *\
 RICH_BAR = r"(?:[^\x00-\x7f]{2}){5,}[^|]*?\b(?P<step>\d+)/(?P<total>\d+)\b"
 """A progress bar of Rich with a count, such as `━━━━╸━━━ 41/100 0:00:12`."""
 
+_BEFORE_EPOCH = (
+    r"(?i:start(?:ing|ed)?|begin(?:ning)?|train(?:ing)?|running|in|at|of|after|end(?:ed|ing)?"
+    r"|finish(?:ed|ing)?|complet(?:ed|ing))"
+)
+# not `steps per epoch: 60` or `num_epoch=3`
+_EPOCH = (
+    rf"(?:^|[^\w\s]|\d[a-zA-Z%/]{{0,8}}[ \t]|\b{_BEFORE_EPOCH}[ \t])[ \t]{{0,12}}['\"]?"
+    r"(?i:epoch|ep)['\"]?[ \t]{0,4}[:=#(\[]?[ \t]{0,4}['\"]?(?P<epoch>\d+(?:\.\d+)?)"
+)
+_EPOCHS = r"[ \t]?(?:/|of)[ \t]?(?P<epochs>\d+)"
+EPOCH = LinePattern("epoch_word", rf"{_EPOCH}(?:{_EPOCHS})?", redrawn=True, role="trainer")
+"""The number of an epoch anywhere in a line."""
+
+EPOCH_OF = LinePattern("epoch_of", _EPOCH + _EPOCHS, redrawn=True, role="trainer")
+"""The same where the line has how many there are."""
+
 
 VLLM = ProcessPattern(
     "inference",

@@ -106,6 +106,10 @@ class CompletenessRule(ABC):
     def is_complete(self, step_dir: StepDirContent, folder: FolderContent) -> bool:
         """Whether `step_dir` is complete."""
 
+    def is_excluded(self, step: int, folder: FolderContent) -> bool:
+        """Whether the files beside an entry show that it is not complete, whatever is in it."""
+        return False
+
     def completed_at(self, step_dir: StepDirContent, folder: FolderContent) -> float:
         """Returns when a complete `step_dir` became complete, in Unix seconds."""
         return step_dir.changed_at
@@ -180,11 +184,15 @@ class TrackerRule(_FolderFileRule):
     pattern: str = r"^\s*(?P<step>\d+)\s*$"
 
     def is_complete(self, step_dir: StepDirContent, folder: FolderContent) -> bool:
-        newest = self._newest(folder)
-        if newest is None or not step_dir.files or step_dir.step > newest:
+        is_named = self._newest(folder) is not None and not self.is_excluded(step_dir.step, folder)
+        if not is_named or not step_dir.files:
             return False
         proven_at = self._proven_at(step_dir, folder)
         return step_dir.half_written_at <= proven_at + CLOCK_TOLERANCE_SECONDS
+
+    def is_excluded(self, step: int, folder: FolderContent) -> bool:
+        newest = self._newest(folder)
+        return newest is not None and step > newest
 
     def completed_at(self, step_dir: StepDirContent, folder: FolderContent) -> float:
         is_newest = step_dir.step == self._newest(folder)
@@ -293,6 +301,9 @@ class AnyOf(_Combined):
     def is_complete(self, step_dir: StepDirContent, folder: FolderContent) -> bool:
         return any(rule.is_complete(step_dir, folder) for rule in self.rules)
 
+    def is_excluded(self, step: int, folder: FolderContent) -> bool:
+        return all(rule.is_excluded(step, folder) for rule in self.rules)
+
     def completed_at(self, step_dir: StepDirContent, folder: FolderContent) -> float:
         satisfied = [rule for rule in self.rules if rule.is_complete(step_dir, folder)]
         times = (rule.completed_at(step_dir, folder) for rule in satisfied)
@@ -309,6 +320,9 @@ class AllOf(_Combined):
 
     def is_complete(self, step_dir: StepDirContent, folder: FolderContent) -> bool:
         return all(rule.is_complete(step_dir, folder) for rule in self.rules)
+
+    def is_excluded(self, step: int, folder: FolderContent) -> bool:
+        return any(rule.is_excluded(step, folder) for rule in self.rules)
 
     def completed_at(self, step_dir: StepDirContent, folder: FolderContent) -> float:
         return max(rule.completed_at(step_dir, folder) for rule in self.rules)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from trainwarden_exporter.frameworks import base as fw
-from trainwarden_exporter.frameworks.common_patterns import NUMBER, RICH_BAR, tqdm_bar
+from trainwarden_exporter.frameworks.common_patterns import (
+    EPOCH,
+    NUMBER,
+    RICH_BAR,
+    tqdm_bar,
+)
 from trainwarden_exporter.frameworks.line_prefixes import OTHER_WRITERS, PREFIX
 
 _VALUES = ("train_loss", "training_loss", "grad_norm", "reward", "kl", "entropy")
@@ -28,7 +33,7 @@ _LATER_RECORD = (
 )
 """A record of the training whose loss follows the step."""
 _EPOCH = (
-    r"[\[({]?(?i:epoch)s?[ \t:=#\[]{0,4}(?P<epoch>\d+)(?:\.\d+)?(?: ?(?:/|of) ?\d+)?"
+    r"[\[({]?(?i:epoch)s?[ \t:=#\[]{0,4}(?P<epoch>\d+(?:\.\d+)?)(?: ?(?:/|of) ?\d+)?"
     r"[\])}]{0,2}[ \t,|:;/-]+"
 )
 _STEP_KEY = r"(?P<key>(?i:global[ _])?(?i:step|iter(?:ation)?)s?)['\"]?[ \t:=#\[]{1,12}"
@@ -126,13 +131,14 @@ FRAMEWORK = fw.Framework(
         fw.LinePattern(
             "epoch",
             rf"^(?P<writer>{PREFIX})[\[({{'\"]*{_TRAIN}(?i:epoch)s?['\"]?[ :=#\[]{{1,3}}"
-            r"(?P<epoch>\d+)\b",
+            r"(?P<epoch>\d+(?:\.\d+)?)\b",
             advances=True,
             redrawn=True,
             role="trainer",
             values=_VALUES,
             other_writers=OTHER_WRITERS,
         ),
+        EPOCH,
         fw.LinePattern(
             "step_word",
             r"(?:^|[^\w/.-])(?i:(?:global|train)[ _])?(?i:step|iter(?:ation)?|batch)s?['\"]?"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from trainwarden_exporter.frameworks import base as fw
 from trainwarden_exporter.frameworks.common_patterns import (
+    EPOCH_OF,
     NESTED_TQDM_BAR,
     NUMBER,
     VLLM,
@@ -62,6 +63,7 @@ FRAMEWORK = fw.Framework(
             redrawn=True,
             role="trainer",
         ),
+        EPOCH_OF,
         fw.LinePattern("total", r"Total optimization steps = (?P<total>[\d,]+)"),
         fw.LinePattern(
             "resumed", r"Continuing training from global step (?P<step>\d+)", fw.Phase.STARTING

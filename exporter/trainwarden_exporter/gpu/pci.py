@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import lru_cache
 from pathlib import Path
 
 _NVIDIA = "0x10de"
@@ -30,7 +29,7 @@ def count_expected(proc: Path, sys: Path) -> int:
 
 def _is_free_gpu(device: str) -> bool:
     try:
-        if not _is_gpu(device, os.stat(device).st_ino):  # noqa: PTH116 - as above
+        if not _is_gpu(device):
             return False
         driver = Path(device, "driver")
         return not driver.is_symlink() or driver.readlink().name == "nvidia"
@@ -38,9 +37,8 @@ def _is_free_gpu(device: str) -> bool:
         return False
 
 
-@lru_cache(maxsize=4096)
-def _is_gpu(device: str, inode: int) -> bool:  # noqa: ARG001 - part of the cache key: a new device has a new inode
-    """Whether the device is an NVIDIA GPU, which never changes. Raises OSError and ValueError."""
+def _is_gpu(device: str) -> bool:
+    """Whether the device is an NVIDIA GPU. Raises OSError and ValueError."""
     vendor = Path(device, "vendor").read_text(encoding="ascii").strip()
     kind = Path(device, "class").read_text(encoding="ascii").strip()
     return vendor == _NVIDIA and kind.startswith(_DISPLAY_CLASSES)

@@ -32,6 +32,11 @@ _IMMEDIATE_REASONS = {
     Liveness.UNAUTHORIZED: HealthReason.UNAUTHORIZED,
     Liveness.LOADING: HealthReason.STARTING,
 }
+_STALL_SECONDS = 15.0
+"""Time without work, despite requests, before a completion is requested."""
+_STALL_LIMIT_SECONDS = 300.0
+"""Time without work, despite requests, that alone proves a hang; the engines' own watchdogs wait as
+long."""
 _TIMEOUT_WINDOW = 8
 _MIN_TIMEOUTS = 4
 _MAX_BACKOFF_FACTOR = 4
@@ -180,7 +185,7 @@ def _after_success(
         )
     state = _after_completion(result, state, now, limits)
     suspects = [
-        rank for rank, mark in state.activity_marks.items() if now - mark.since >= limits.stall
+        rank for rank, mark in state.activity_marks.items() if now - mark.since >= _STALL_SECONDS
     ]
     if state.last_progress_at == now and not suspects:
         state = replace(state, completion_failures=0, completion_paused=False)
@@ -316,7 +321,7 @@ def _health_reason(
         return HealthReason.TIMEOUT
     if state.completion_paused:
         return HealthReason.PAUSED
-    stuck = any(now - mark.since >= limits.stall_limit for mark in state.activity_marks.values())
+    stuck = any(now - mark.since >= _STALL_LIMIT_SECONDS for mark in state.activity_marks.values())
     if not stuck and state.completion_failures < limits.completion_failures:
         return HealthReason.OK
     if result.stats.loop_alive is True:
@@ -341,6 +346,6 @@ def _is_due(state: HealthState, now: float, limits: HealthLimits, *, suspicious:
         or state.proven_alive_at is None
     ):
         return True
-    if state.loop_lost_at is not None and now - state.loop_lost_at >= limits.stall:
+    if state.loop_lost_at is not None and now - state.loop_lost_at >= _STALL_SECONDS:
         return True
     return limits.idle_after > 0 and now - state.proven_alive_at >= limits.idle_after

@@ -60,12 +60,6 @@ class HealthLimits:
     pause_limit: float = 600.0
     busy_limit: float = 3600.0
     """Time without an answer for which a server that works is up."""
-    stall: float = 15.0
-    """Time without work, despite requests, before a completion is requested."""
-    stall_limit: float = 300.0
-    """Time without work, despite requests, that alone proves a hang; the engines' own watchdogs
-    wait as long.
-    """
     probes_completions: bool = True
     completion_interval: float = 20.0
     completion_failures: int = 2

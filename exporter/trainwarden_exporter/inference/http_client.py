@@ -49,7 +49,6 @@ class HttpClient:
     timeout: float
     key: KeySource = no_key
     context: ssl.SSLContext | None = None
-    clock: Callable[[], float] = time.monotonic
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Send]:
@@ -73,7 +72,7 @@ class HttpClient:
     async def _send(
         self, session: aiohttp.ClientSession, url: str, request: HttpRequest
     ) -> HttpResponse:
-        began = self.clock()
+        began = time.monotonic()
         timeout = self.timeout if request.timeout is None else request.timeout
         status, body = 0, b""
         try:
@@ -83,7 +82,7 @@ class HttpClient:
             outcome, detail = _explain(error, timeout)
         else:
             outcome, detail = HttpOutcome.ANSWERED, ""
-        return HttpResponse(outcome, status, body, self.clock() - began, detail)
+        return HttpResponse(outcome, status, body, time.monotonic() - began, detail)
 
     def _tls_context(self, url: str) -> ssl.SSLContext | bool:
         """Returns the TLS context for `url`, if it uses TLS."""

@@ -12,13 +12,12 @@ from threading import Lock
 
 from trainwarden_exporter.frameworks.common_patterns import RESTARTED
 from trainwarden_exporter.logs.block_buffering import BlockBuffering
-from trainwarden_exporter.logs.config import MAX_LINE_BYTES
 from trainwarden_exporter.logs.counters import ErrorLine, LineCounters, LineSource, LogValue
 from trainwarden_exporter.logs.deduplication import LineDeduplicator
 from trainwarden_exporter.logs.events import LineEvent, Sink
 from trainwarden_exporter.logs.file_listing import OutputFiles
 from trainwarden_exporter.logs.file_tracker import FileTracker
-from trainwarden_exporter.logs.line_blocks import BufferPool, LineBlock
+from trainwarden_exporter.logs.line_blocks import LineBlock
 from trainwarden_exporter.logs.line_parser import parse_timestamp
 from trainwarden_exporter.logs.pattern_search import MatchedLine, compile_patterns
 from trainwarden_exporter.logs.specs import LogSpec
@@ -28,7 +27,6 @@ from trainwarden_exporter.logs.tailed_file import (
     GoneError,
     RewrittenError,
     TailedFile,
-    buffer_size,
 )
 from trainwarden_exporter.runtime.account_access import reading_for
 
@@ -78,7 +76,6 @@ class LogFollower:
         continues: bool = False,
         deduplicator: LineDeduplicator | None = None,
         search_lock: Lock | None = None,
-        buffers: BufferPool | None = None,
         output_files: OutputFiles | None = None,
         sinks: Sequence[Sink] = (),
         now: Callable[[], float] = time.time,
@@ -86,15 +83,14 @@ class LogFollower:
     ) -> None:
         """Starts at `state`; `continues` if it is that of a follower of just now.
 
-        All logs share `search_lock` and `buffers`: a search holds the lock, so that all logs
-        together use at most one CPU.
+        All logs share `search_lock`: a search holds it, so that all logs together use at most one
+        CPU.
         """
         self.spec = spec
         self.sinks = tuple(sinks)
         self._now = now
         self._clock = clock
         self._search_lock = search_lock or Lock()
-        self._buffers = buffers or BufferPool(buffer_size(MAX_LINE_BYTES))
         self._lock = Lock()
         self._polling = Lock()
         self._retired = False
@@ -173,22 +169,20 @@ class LogFollower:
         """Reads a chunk of `file`; returns the files to read next."""
         limit = self.spec.longest_line
         try:
-            with self._buffers.lend(buffer_size(limit)) as buffer:
-                chunk = file.next_chunk(buffer, limit)
-                if chunk is None:
-                    self._process_open_bar(file, limit)
-                    file.mark_caught_up(self._clock())
-                    return ()
+            chunk = file.next_chunk(limit)
+            if chunk is not None:
                 self._process(file, chunk)
                 return (file,)
+            self._process_open_bar(file, limit)
+            file.mark_caught_up(self._clock())
         except RewrittenError:
             return self._files.reread_from_start(file, self._clock())
         except GoneError:
-            return ()
+            pass
         except OSError:
             self._files.skipped[file.bookmark.path] = "unreadable"
             file.close()
-            return ()
+        return ()
 
     def _process_open_bar(self, file: TailedFile, limit: int) -> None:
         """Passes the current state of a progress bar to the sinks without counting it.
@@ -229,8 +223,8 @@ class LogFollower:
     def _finish(self, file: TailedFile) -> None:
         """Finishes `file`: its last line counts without a line end."""
         limit = self.spec.longest_line
-        with suppress(RewrittenError), self._buffers.lend(buffer_size(limit)) as buffer:
-            while chunk := file.next_chunk(buffer, limit, finish=True):
+        with suppress(RewrittenError):
+            while chunk := file.next_chunk(limit, finish=True):
                 self._process(file, chunk)
 
     def _process(self, file: TailedFile, chunk: Chunk) -> None:

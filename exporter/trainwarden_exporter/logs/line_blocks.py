@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from queue import Empty, LifoQueue
 
 from trainwarden_exporter.logs.line_parser import strip_ansi
-
-Text = bytes | bytearray
 
 
 @dataclass(frozen=True, slots=True)
 class LineBlock:
     """Whole lines for the search, and the number of consumed bytes."""
 
-    text: Text
+    text: bytes
     """Lines end in a line feed, whatever ends them in the file; escape sequences are removed."""
     start: int
     end: int
@@ -29,7 +24,7 @@ class LineBlock:
 
 
 def parse_block(
-    data: Text,
+    data: bytes,
     start: int,
     stop: int,
     *,
@@ -62,14 +57,14 @@ def parse_block(
     return LineBlock(text, begin, end, used_bytes, skipping=False, truncated_lines=truncated_lines)
 
 
-def _normalize_line_ends(data: Text, start: int, stop: int) -> Text:
+def _normalize_line_ends(data: bytes, start: int, stop: int) -> bytes:
     for other in (b"\r", b"\0"):
         if data.find(other, start, stop) >= 0:
             data = data[:stop].replace(other, b"\n")
     return data
 
 
-def _end_of_last_line(text: Text, start: int, stop: int, edge: int) -> int:
+def _end_of_last_line(text: bytes, start: int, stop: int, edge: int) -> int:
     """Returns the end of the last line that counts; 0 if there is none."""
     if start < edge < stop:
         before = text.rfind(b"\n", start, edge) + 1
@@ -78,7 +73,7 @@ def _end_of_last_line(text: Text, start: int, stop: int, edge: int) -> int:
 
 
 def _without_line_end(
-    text: Text, start: int, stop: int, *, limit: int, skipping: bool
+    text: bytes, start: int, stop: int, *, limit: int, skipping: bool
 ) -> LineBlock:
     """Handles text without a line end."""
     if skipping:
@@ -89,7 +84,7 @@ def _without_line_end(
     return LineBlock(line, 0, len(line), stop - start, skipping=True, truncated_lines=1)
 
 
-def _has_too_long_line(text: Text, start: int, end: int, limit: int) -> bool:
+def _has_too_long_line(text: bytes, start: int, end: int, limit: int) -> bool:
     """Whether a line in `text[start:end]` is longer than `limit`."""
     while end - start > limit + 1:
         # Jump to the last line end within the limit: few jumps cover thousands of lines.
@@ -99,45 +94,7 @@ def _has_too_long_line(text: Text, start: int, end: int, limit: int) -> bool:
     return False
 
 
-def _truncate_lines(text: Text, limit: int) -> tuple[bytes, int]:
+def _truncate_lines(text: bytes, limit: int) -> tuple[bytes, int]:
     lines = text.splitlines()
     truncated_lines = sum(len(line) > limit for line in lines)
     return b"".join(line[:limit] + b"\n" for line in lines), truncated_lines
-
-
-KEPT_BUFFERS = 2
-"""Number of kept buffers: one is filled while the other is searched."""
-
-
-LOST_BUFFER_SECONDS = 5.0
-"""Seconds after which a buffer that was not returned is replaced, because its thread hangs."""
-
-
-class BufferPool:
-    """Lends buffers of `size` bytes, about as many as are in use at once.
-
-    A buffer per thread would use far more memory than is ever needed at once.
-    """
-
-    def __init__(self, size: int, *, timeout: float = LOST_BUFFER_SECONDS) -> None:
-        self.size = size
-        self._timeout = timeout
-        # last in, first out: with one reading thread the other buffer stays empty
-        self._spare: LifoQueue[bytearray] = LifoQueue()
-        for _ in range(KEPT_BUFFERS):
-            self._spare.put(bytearray())
-
-    @contextmanager
-    def lend(self, size: int) -> Iterator[bytearray]:
-        """Lends a buffer of at least `size` bytes with undefined content."""
-        try:
-            buffer = self._spare.get(timeout=self._timeout)
-        except Empty:
-            buffer = bytearray()
-        try:
-            if len(buffer) < size:
-                buffer = bytearray(max(size, self.size))
-            yield buffer
-        finally:
-            if self._spare.qsize() < KEPT_BUFFERS:
-                self._spare.put(buffer if len(buffer) == self.size else bytearray())

@@ -48,7 +48,7 @@ _NUMBER = re.compile(
 )
 
 
-def strip_ansi(text: bytes | bytearray) -> bytes:
+def strip_ansi(text: bytes) -> bytes:
     """Returns `text` without terminal escape sequences.
 
     Cursor-up sequences become `CURSOR_UP`: tqdm writes one after each draw of a nested bar, which

@@ -12,7 +12,10 @@ from trainwarden_exporter.logs.line_parser import number_of_key, parse_number
 from trainwarden_exporter.logs.re2_patterns import RegexSet, group_names
 
 PROGRESS_GROUPS = frozenset(
-    {"step", "total", "seconds", "trainer_version", "rollout_version", "writer", "key", "after"}
+    {
+        *("step", "total", "seconds", "epochs", "trainer_version", "rollout_version"),
+        *("writer", "key", "after"),
+    }
 )
 """Groups that do not become gauges of the log: the progress has its own, or they are no number."""
 
@@ -61,7 +64,7 @@ class PatternSearch:
             for pattern in patterns
         )
 
-    def search(self, text: bytes | bytearray, start: int, end: int) -> Iterator[MatchedLine]:
+    def search(self, text: bytes, start: int, end: int) -> Iterator[MatchedLine]:
         """Yields the matching lines in the whole lines `text[start:end]`, in order."""
         regexes = self._regexes
         if regexes is None:

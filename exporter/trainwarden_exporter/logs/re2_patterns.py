@@ -27,7 +27,7 @@ class _Match(Protocol):
 
 
 class _Compiled(Protocol):
-    def search(self, text: bytes | bytearray, pos: int, endpos: int) -> _Match | None: ...
+    def search(self, text: bytes, pos: int, endpos: int) -> _Match | None: ...
 
 
 class _Set(Protocol):
@@ -75,7 +75,7 @@ class RegexSet:
         except re2.error as error:
             raise ValueError(f"too much to search for at once: {error_reason(error)}") from error
 
-    def find(self, text: bytes | bytearray, start: int, end: int) -> int | None:
+    def find(self, text: bytes, start: int, end: int) -> int | None:
         """Returns the start of the first match in the whole lines `text[start:end]`, or None."""
         match = self._any.search(text, start, end)
         return None if match is None else match.start()

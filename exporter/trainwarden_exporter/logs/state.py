@@ -26,12 +26,12 @@ class Fingerprint:
     digest: str = ""
 
     @classmethod
-    def of(cls, content: bytes | bytearray) -> Fingerprint:
+    def of(cls, content: bytes) -> Fingerprint:
         if not content.strip(b"\0"):
             return cls()  # NULs identify no file
         return cls(len(content), blake2b(content, digest_size=8).hexdigest())
 
-    def matches(self, content: bytes | bytearray) -> bool:
+    def matches(self, content: bytes) -> bool:
         """Whether `content` begins with the bytes of the fingerprint."""
         return len(content) >= self.size and Fingerprint.of(content[: self.size]) == self
 

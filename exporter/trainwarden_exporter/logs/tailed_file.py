@@ -10,19 +10,13 @@ from trainwarden_exporter.logs.line_blocks import LineBlock, parse_block
 from trainwarden_exporter.logs.line_parser import strip_ansi
 from trainwarden_exporter.logs.state import FINGERPRINT_BYTES, Bookmark, Fingerprint
 
-BLOCK_BYTES = 256 << 10
-"""Number of bytes read at once: they fit into the processor's cache."""
+BLOCK_BYTES = 64 << 10
+"""Number of bytes read at once."""
 
 MIN_BAR_BYTES = 8
 """Number of bytes of the shortest state of a progress bar."""
 
-_LINE_FEED = 10
 _LINE_ENDS = (b"", b"\n", b"\r", b"\0")
-
-
-def buffer_size(limit: int) -> int:
-    """Returns the size of the buffer for a file with lines of at most `limit` bytes."""
-    return FINGERPRINT_BYTES + max(BLOCK_BYTES, 2 * limit) + 1
 
 
 class RewrittenError(Exception):
@@ -150,11 +144,10 @@ class TailedFile:
             tail=Fingerprint(),
         )
 
-    def next_chunk(self, buffer: bytearray, limit: int, *, finish: bool = False) -> Chunk | None:
+    def next_chunk(self, limit: int, *, finish: bool = False) -> Chunk | None:
         """Returns the next whole lines of at most `limit` bytes; None if there are none.
 
-        Uses `buffer`, of at least `buffer_size(limit)` bytes. With `finish`, the text after the
-        last line end is a line too. Raises RewrittenError.
+        With `finish`, the text after the last line end is a line too. Raises RewrittenError.
         """
         if self._checked is not self.status:
             self._check_unchanged()
@@ -163,13 +156,12 @@ class TailedFile:
         begin, start = bookmark.offset - bookmark.tail.size, bookmark.tail.size
         wanted_bytes = start + max(BLOCK_BYTES, 2 * limit)
         written = os.fstat(self.open()).st_mtime
-        with memoryview(buffer) as view:
-            stop = os.preadv(self.open(), [view[:wanted_bytes]], begin)
-        if stop < start or not bookmark.tail.matches(buffer):
+        data = os.pread(self.open(), wanted_bytes, begin)
+        if not bookmark.tail.matches(data):
             raise RewrittenError
-        if stop == start:
+        if len(data) == start:
             return None
-        if buffer[start] == 0:
+        if data[start] == 0:
             data_at = next_data_offset(self.open(), bookmark.offset)
             if data_at is None:
                 return None
@@ -179,18 +171,17 @@ class TailedFile:
             min((one for one in self._boundaries if one > bookmark.offset), default=begin - 1)
             - begin
         )
-        last = stop < wanted_bytes
-        end = stop + 1 if finish and last else stop
-        buffer[stop] = _LINE_FEED
+        last = len(data) < wanted_bytes
+        text = data + b"\n" if finish and last else data
         block = parse_block(
-            buffer, start, end, last=last, limit=limit, skipping=bookmark.skipping, edge=edge
+            text, start, len(text), last=last, limit=limit, skipping=bookmark.skipping, edge=edge
         )
         if block.used_bytes == 0:
             return None
-        used_bytes = min(block.used_bytes, stop - start)
+        used_bytes = min(block.used_bytes, len(data) - start)
         return Chunk(
             block,
-            self._bookmark_after(buffer, start + used_bytes, begin, skipping=block.skipping),
+            self._bookmark_after(data, start + used_bytes, begin, skipping=block.skipping),
             counts=bookmark.offset >= bookmark.counts_from,
             fresh=bookmark.offset >= max(self._boundaries),
             written=written,
@@ -228,7 +219,7 @@ class TailedFile:
     def _boundaries(self) -> tuple[int, int]:
         return self.bookmark.counts_from, self.fresh_from
 
-    def _bookmark_after(self, read: bytearray, end: int, begin: int, *, skipping: bool) -> Bookmark:
+    def _bookmark_after(self, read: bytes, end: int, begin: int, *, skipping: bool) -> Bookmark:
         """Returns the read position after `read[:end]`, which is at offset `begin`."""
         return replace(
             self.bookmark,

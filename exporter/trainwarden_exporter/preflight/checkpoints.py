@@ -52,7 +52,8 @@ _MEANINGS: Mapping[ProofState, str] = {
     "proved": "its content was read, and is sound, as far as its format shows",
     "unproved": f"it was not read: the newest {MAX_PROVED} are, each {QUIET_SECONDS:.0f} s after"
     f" its last write, and once the loss is NaN or infinite, the newest {MAX_PROVED} from before;"
-    " or no file of it can hold weights",
+    " or no file of it can hold weights, or its format does not show whether it was cut short, and"
+    " no other one shows how large a whole one is",
     "unreadable": "its content cannot be read",
     "incomplete": "its save is not over, or was interrupted",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from pathlib import Path
 
@@ -10,6 +11,14 @@ from trainwarden_exporter.config import Config, announcements_folder, load_confi
 from trainwarden_exporter.exceptions import ConfigError, UsageError
 from trainwarden_exporter.processes.announcements import read_announcements
 from trainwarden_exporter.run_config import RunConfig
+from trainwarden_exporter.runtime.command_parser import add_config_file, add_json
+
+
+def add_run(parser: argparse.ArgumentParser, text: str) -> None:
+    """Adds the arguments of a command that is about a run, which `text` says how to name."""
+    parser.add_argument("run", nargs="?", metavar="RUN", help=text)
+    add_config_file(parser, "configuration file; without it, only announced runs are known")
+    add_json(parser)
 
 
 def load_optional(file: Path | None) -> Config:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainwarden_exporter.processes.announcements import Announcement
-from trainwarden_exporter.processes.procfs import Identity, read_process
+from trainwarden_exporter.processes.procfs import Identity, is_alive
 
 
 def count_left_behind(announcements: Iterable[Announcement]) -> int:
     """Returns how many of the processes that the commands have left behind still live. Blocks."""
     left = (Identity(*one) for found in announcements for one in found.goes_on)
-    return sum(_lives(one) for one in left)
+    return sum(map(is_alive, left))
 
 
 def describe_left_behind(count: int) -> str:
@@ -19,8 +19,3 @@ def describe_left_behind(count: int) -> str:
     go = "1 process of it goes" if count == 1 else f"{count} processes of it go"
     start = "start it without `nohup` and `&`"
     return f"its command has ended, and {go} on, which nobody watches: {start}"
-
-
-def _lives(identity: Identity) -> bool:
-    process = read_process(identity.pid)
-    return process is not None and process.identity == identity and process.alive

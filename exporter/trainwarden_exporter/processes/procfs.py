@@ -92,6 +92,12 @@ def read_process(pid: int, root: Path = PROC) -> Process | None:
     )
 
 
+def is_alive(identity: Identity) -> bool:
+    """Whether a process still runs. Raises CollectError if that is unknown."""
+    process = read_process(identity.pid)
+    return process is not None and process.identity == identity and process.alive
+
+
 def list_pids(root: Path = PROC) -> list[int]:
     """Returns the current pids. Raises CollectError if they cannot be listed."""
     try:

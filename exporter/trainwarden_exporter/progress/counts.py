@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainwarden_exporter.progress.events import Moved, StepReported
-from trainwarden_exporter.progress.state import JITTER_STEPS, RunProgress
+from trainwarden_exporter.progress.source_reports import JITTER_STEPS
+from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.progress.trainings import (
     begins_again,
     find_count,
@@ -128,7 +129,7 @@ def _of_epoch(
     if total and last is not None and step <= total:
         before = max(0, last - 1) // total * total
         if step < last - before:
-            in_epochs = before > 0 or state.epochs_seen
+            in_epochs = before > 0 or state.epochs.seen
             ended = (
                 complete
                 or last - before == total

@@ -41,8 +41,16 @@ class Advanced:
     dated: bool = True
     seconds: float | None = None
     """Duration of the step, if reported."""
-    in_epochs: bool = False
-    """Whether the run reports an epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReported:
+    """The run reports the number of its epoch, which shows no progress alone."""
+
+    epoch: int
+    timestamp: float
+    count: int | None = None
+    """How many epochs it makes, if reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +131,7 @@ class ResumePointsFound:
 ProgressEvent = (
     StepReported
     | Advanced
+    | EpochReported
     | Moved
     | TotalAnnounced
     | TrainerStarted

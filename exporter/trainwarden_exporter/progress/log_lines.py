@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.logs.events import LineEvent
+from trainwarden_exporter.logs.line_parser import parse_number
 from trainwarden_exporter.progress.events import (
     Advanced,
+    EpochReported,
     PhaseBegan,
     PhaseEnded,
     ProgressEvent,
@@ -23,6 +25,9 @@ MAX_NAME = 100
 
 MAX_STEP = 2**53
 """Larger numbers are not exact as a Prometheus sample, and count as no step."""
+
+EPOCH_ROUNDING = 0.01
+"""Part of an epoch by which its number is rounded up."""
 
 _VARIES = re.compile(
     r"[\d.,:+-]*\d|\b(?:nan|[+-]?inf|Mon|Tue|Wed|Thu|Fri|Sat|Sun"
@@ -60,8 +65,15 @@ def _line_events(event: LineEvent, pattern: LinePattern, *, dated: bool) -> Iter
     timestamp = event.timestamp
     step, total = (parse_count(event.groups.get(group)) for group in ("step", "total"))
     seconds = parse_seconds(event.groups.get("seconds"))
+    epoch = parse_number(event.groups.get("epoch", ""))
     if step is not None:
         step = max(0, step + pattern.step_offset)
+    if epoch is not None:
+        # 0.996 of the first epoch is logged as 1.0
+        whole = (
+            int(max(0.0, epoch - EPOCH_ROUNDING)) if "." in event.groups["epoch"] else int(epoch)
+        )
+        yield EpochReported(whole, timestamp, count=parse_count(event.groups.get("epochs")))
     if pattern.phase is Phase.STARTING:
         yield TrainerStarted(timestamp, step=step, dated=dated)
         return
@@ -77,17 +89,12 @@ def _line_events(event: LineEvent, pattern: LinePattern, *, dated: bool) -> Iter
             seconds=seconds,
             total_of=pattern.total_of,
             form=_form(event.groups),
-            epoch=parse_count(event.groups.get("epoch")),
+            epoch=None if epoch is None else int(epoch),
         )
     elif total is not None:
         yield TotalAnnounced(total, timestamp)
     if pattern.advances:
-        yield Advanced(
-            timestamp,
-            dated,
-            seconds if step is None else None,
-            in_epochs=event.groups.get("epoch") is not None,
-        )
+        yield Advanced(timestamp, dated, seconds if step is None else None)
     if pattern.ends is not None:
         yield PhaseEnded(pattern.ends, timestamp)
     if pattern.phase is Phase.FINISHED:

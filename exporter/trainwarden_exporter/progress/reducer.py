@@ -7,7 +7,7 @@ attempt distinguishes the two cases. A new attempt begins
 
 - when the trainer starts: it has a new process, or a line of its log reports the start;
 - when a source goes back: it reports a lower step than before, at a later time;
-- when sources contradict each other (see `state.find_contradiction`), which reveals a start that
+- when sources contradict each other (see `find_contradiction`), which reveals a start that
   was not observed.
 
 Only reports within the current attempt count, by their time: the time of the line, the last
@@ -30,6 +30,7 @@ from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.progress.continuation import with_records
 from trainwarden_exporter.progress.events import (
     Advanced,
+    EpochReported,
     Interrupted,
     Moved,
     PhaseBegan,
@@ -42,12 +43,11 @@ from trainwarden_exporter.progress.events import (
     TotalAnnounced,
     TrainerStarted,
 )
+from trainwarden_exporter.progress.source_reports import SourceReport, find_contradiction
 from trainwarden_exporter.progress.state import (
     CHECKPOINT,
     Attempt,
     RunProgress,
-    SourceReport,
-    find_contradiction,
     find_first_step,
 )
 from trainwarden_exporter.progress.step_timing import (
@@ -83,7 +83,14 @@ def apply(state: RunProgress, event: ProgressEvent) -> RunProgress:
 
 def _apply_current(
     state: RunProgress,
-    event: Advanced | Moved | TotalAnnounced | Interrupted | PhaseBegan | PhaseEnded | RunFinished,
+    event: Advanced
+    | EpochReported
+    | Moved
+    | TotalAnnounced
+    | Interrupted
+    | PhaseBegan
+    | PhaseEnded
+    | RunFinished,
 ) -> RunProgress:
     """Applies an event of the current attempt."""
     match event:
@@ -93,6 +100,8 @@ def _apply_current(
             moved = _end_silence(state, timestamp)
             # Its many short silences make no pause older.
             return replace(moved, timing=replace(moved.timing, silences=state.timing.silences))
+        case EpochReported(epoch, _, count):
+            return replace(state, epochs=state.epochs.reported(epoch, count))
         case TotalAnnounced(total):
             return replace(state, total=total) if total > 0 else state
         case Interrupted(timestamp):
@@ -124,6 +133,8 @@ def _apply_step(state: RunProgress, event: StepReported) -> RunProgress:
     if known is None or known.attempt != number:
         state = _with_report(state, event.source, SourceReport.of(event, number, known))
     elif event.step >= known.step:
+        if event.is_live:  # also while a checkpoint has shown a higher step
+            state = replace(state, attempt=state.attempt.with_spacing(event.step - known.step))
         state = _with_report(state, event.source, known.updated(event))
     elif known.supersedes(event):
         return _with_report(state, event.source, known.with_repeat(event))
@@ -312,9 +323,9 @@ def _advance(state: RunProgress, event: StepReported, last: StepMark | None) -> 
         first_step = find_first_step(state.reports.values(), attempt, event.step)
         attempt = replace(attempt, first_step=first_step)
     if last is not None:
-        apart = event.step - last.step
-        attempt = replace(attempt, spacing=min(apart, attempt.spacing or apart))
-    state = replace(state, attempt=attempt, steps=steps, timing=timing)
+        attempt = attempt.with_spacing(event.step - last.step)
+    epochs = state.epochs.with_step(event.step, state.line_total, is_first=last is None)
+    state = replace(state, attempt=attempt, steps=steps, timing=timing, epochs=epochs)
     state = _record_sign(state, ProgressSign(timestamp, event.dated, state.paused_seconds))
     if state.total is not None and event.step >= state.total:
         return _enter_phase(state, Phase.FINISHED, timestamp)
@@ -327,8 +338,6 @@ def _advance(state: RunProgress, event: StepReported, last: StepMark | None) -> 
 
 def _apply_advance(state: RunProgress, event: Advanced) -> RunProgress:
     """Applies an unreported step."""
-    if event.in_epochs:
-        state = replace(state, epochs_seen=True)
     if event.seconds is not None:
         timing = state.timing.with_step(
             None, StepMark(0, event.timestamp, event.dated), event.seconds

@@ -42,9 +42,9 @@ def suspicious_silence(
     limit, last = step_limit(state, spec.limits), state.last_sign_at
     if limit is None or last is None:
         return None
-    wait = SUSPICION * limit
-    if state.steps and is_unseen(state):
-        wait = SUSPICION * (unseen_limit(state, spec.limits) or spec.limits.floor / SUSPICION)
+    wait, shown = SUSPICION * limit, unseen_limit(state, spec.limits)
+    if shown is not None or (state.steps and is_unseen(state)):
+        wait = spec.limits.floor if shown is None else SUSPICION * shown
     elif not is_stall_known(state, spec):
         return None
     failed = failed_at is not None and failed_at > last

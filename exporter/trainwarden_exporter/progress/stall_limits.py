@@ -38,10 +38,11 @@ class StallLimits:
 def has_all_steps(state: RunProgress) -> bool:
     """Whether the run has made its last step, or goes on from a checkpoint of it.
 
-    What follows shows no sign: a last save, an evaluation, a merge, an upload.
+    What follows shows no sign: a last save, an evaluation, a merge, an upload. A total that the run
+    does not announce is that of an epoch while others follow.
     """
     total, step = state.total_steps, state.step
-    if total is None:
+    if total is None or (state.total is None and state.epochs.more_follow):
         return False
     return state.attempt.checkpoint_step == total if step is None else step >= total
 
@@ -78,12 +79,16 @@ def unseen_limit(state: RunProgress, limits: StallLimits) -> float | None:
     """Returns the stall limit by the steps that were made before anybody looked, or None.
 
     Only stacks may show a stall by it. Without a pace from before, the mean time counts, which
-    includes the start of the process and all evaluations.
+    includes the start of the process and all evaluations. Where only the checkpoints show the pace,
+    the usual time is that of the steps between two reports, not between two checkpoints.
     """
-    if not is_unseen(state) or not state.steps:
+    timing, spacing = state.timing, state.attempt.spacing
+    if not state.steps or not (is_unseen(state) or timing.from_records):
         return None
-    usual, last, began = state.timing.usual_silence, state.steps[-1], state.attempt.began
-    if usual is None and state.attempt.started:
+    usual, last, began = timing.usual_silence, state.steps[-1], state.attempt.began
+    if timing.from_records and timing.undisturbed is not None and spacing is not None:
+        usual = timing.undisturbed * spacing
+    elif usual is None and state.attempt.started and is_unseen(state):
         usual = max(0.0, last.timestamp - began) / last.reports
     return None if usual is None else max(limits.floor, limits.factor * usual)
 

@@ -95,6 +95,9 @@ class StepTiming:
     """Number of harmless silences since the usual time is known."""
     pauses: tuple[Pause, ...] = ()
     """The longest recent pauses, each longer than all after it."""
+    from_records: bool = False
+    """Whether all of this is known from checkpoints alone: some steps between two of them may have
+    hung, been evaluated or been repeated."""
     first_silence: float = 0.0
     """Time from the last observed start to its first sign, which includes loading."""
 
@@ -107,6 +110,12 @@ class StepTiming:
     def typical(self) -> float | None:
         """Median step duration."""
         return median(self.durations) if self.durations else None
+
+    @property
+    def undisturbed(self) -> float | None:
+        """Median duration of the faster half of the steps."""
+        count = max(1, len(self.durations) // 2)
+        return median(sorted(self.durations)[:count]) if self.durations else None
 
     @property
     def usual_silence(self) -> float | None:
@@ -187,7 +196,8 @@ class StepTiming:
 
     def with_sign(self, previous: ProgressSign, sign: ProgressSign) -> StepTiming:
         """Returns the timing with `sign`, which follows `previous`."""
-        return replace(self, intervals=_appended(self.intervals, _seconds_between(previous, sign)))
+        intervals = _appended(self.intervals, _seconds_between(previous, sign))
+        return replace(self, intervals=intervals, from_records=False)
 
     def with_records(self, marks: Sequence[StepMark]) -> StepTiming:
         """Returns the timing with the distances of `marks`, if they are more than known so far."""
@@ -200,7 +210,7 @@ class StepTiming:
         if len(timing.intervals) <= len(self.intervals):
             return self
         durations = self.durations if self.reports_duration else timing.durations
-        return replace(self, intervals=timing.intervals, durations=durations)
+        return replace(self, intervals=timing.intervals, durations=durations, from_records=True)
 
     def with_silence(self, seconds: float, *, stepless: bool = False) -> StepTiming:
         """Returns the timing after a silence that ended without a restart.

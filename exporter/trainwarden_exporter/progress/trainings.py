@@ -12,7 +12,8 @@ from dataclasses import replace
 from math import inf
 
 from trainwarden_exporter.progress.events import StepReported
-from trainwarden_exporter.progress.state import JITTER_STEPS, Count, RunProgress
+from trainwarden_exporter.progress.source_reports import JITTER_STEPS
+from trainwarden_exporter.progress.state import Count, RunProgress
 from trainwarden_exporter.progress.step_timing import StepTiming
 
 EVALUATION_SECONDS = 60.0

@@ -128,6 +128,12 @@ def as_sentence(who: str, handling: str) -> str:
 MAKE_ROOM = "delete or move away the oldest checkpoints, never the newest complete one"
 """What an operator does about a disk that is full."""
 
+NOT_FINITE_HANDLING = (
+    "no restart heals a loss that is not finite; if it lasts, `trainwarden runbook"
+    " TrainingNotFinite` says what to do"
+)
+"""What an operator does about it, from the first look on: its alert calls almost a minute later."""
+
 NOTHING_YET = "Nothing to do yet: an alert fires if it lasts."
 """What is done about a run that is late, and has not stalled."""
 

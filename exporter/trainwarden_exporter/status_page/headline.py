@@ -25,9 +25,14 @@ from trainwarden_exporter.runtime.responsibility import (
     urgency,
     with_limit,
 )
+from trainwarden_exporter.status_page.part_views import SETTLING
 from trainwarden_exporter.status_page.problems import Problem
-from trainwarden_exporter.status_page.remediator_client import RemediatorAlert, RemediatorStatus
-from trainwarden_exporter.status_page.run_views import SETTLING, RunView
+from trainwarden_exporter.status_page.remediator_client import (
+    RemediatorAlert,
+    RemediatorStatus,
+    subject,
+)
+from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.series import Tone
 
 _ELSEWHERE = "the remediator may not restart it"
@@ -105,7 +110,7 @@ def _alerts_without_problem(
     for alert in remediator.firing or ():
         if alert.tone in ("bad", "warn") and not _is_explained(alert, problems):
             summary = f": {alert.summary.rstrip('.')}" if alert.summary else ""
-            about, who = _about(alert.run, alert.worker), alert.who_acts
+            about, who = subject(alert.run, alert.worker), alert.who_acts
             clause = f"{alert.alert} fires on {about}{summary}"
             if who == NOBODY:  # what its summary says is over
                 clause = f"{alert.alert} on {about} has not ended yet"
@@ -113,14 +118,14 @@ def _alerts_without_problem(
             if (clause, how) in shown:  # as of each receiver that is not reached
                 continue
             shown.add((clause, how))
-            subject = alert.run, alert.worker
-            yield Problem(alert.tone, clause, *subject, who=who, how=how, alert=alert.alert)
+            key = alert.run, alert.worker
+            yield Problem(alert.tone, clause, *key, who=who, how=how, alert=alert.alert)
     firing = {(one.alert, one.run, one.worker) for one in remediator.firing or ()}
     for incident in remediator.alerts:
         if incident.tone == "quiet" or (incident.alert, incident.run, incident.worker) in firing:
             continue
         if not any(one.concerns(incident.run, incident.worker) for one in problems):
-            about = _about(incident.run, incident.worker)
+            about = subject(incident.run, incident.worker)
             clause = f"{incident.alert} on {about} is open at the remediator"
             who, how = incident.who_acts, as_sentence(incident.who_acts, incident.handling)
             about_it = incident.run, incident.worker
@@ -326,7 +331,8 @@ def _doing(runs: Sequence[RunView]) -> Iterator[str]:
 def _briefly(run: RunView) -> str:
     if run.stepless:
         return f"{run.name} {_verb(run)}"
-    return describe_run(run if run.quiet or run.ends else replace(run, step_age=None))
+    shown = replace(run, outlived="")
+    return describe_run(shown if run.quiet or run.ends else replace(shown, step_age=None))
 
 
 def describe_run(run: RunView) -> str:
@@ -339,8 +345,8 @@ def describe_run(run: RunView) -> str:
     if run.step is not None:
         step = f"step {run.step:,.0f}{'' if run.total is None else f' of {run.total:,.0f}'}"
     if run.step_age is not None and not run.finished:
-        usual = None if run.down or run.ends else run.usual_report
-        every = f", usually every {format_duration(usual)}" if usual else ""
+        usual = "" if run.down or run.ends else run.usual_pace
+        every = f", usually every {usual}" if usual else ""
         ago = format_duration(round(run.step_age))
         if run.quiet:
             verb = f"has made no step for {ago}{every}"
@@ -354,7 +360,8 @@ def describe_run(run: RunView) -> str:
     elif run.moves and not (run.finished or run.down):
         # Evaluations, mostly, but the log may not say so.
         parts = [f"{run.name} is at {step or 'its first step'}; a bar counts on: {run.counted}"]
-    return ", ".join((*parts, *_describe_saves(run)))
+    text = ", ".join((*parts, *_describe_saves(run)))
+    return f"{text}; {run.outlived}" if run.outlived else text
 
 
 def _describe_saves(run: RunView) -> Iterator[str]:
@@ -390,7 +397,3 @@ def _gone(problem: str) -> str:
 
 def _why_not_known(remediator: RemediatorStatus) -> str:
     return remediator.alerts_problem or "this remediator does not report them"
-
-
-def _about(run: str, worker: str) -> str:
-    return "/".join(part for part in (run, worker) if part) or "the host"

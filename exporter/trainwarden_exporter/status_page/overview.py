@@ -12,14 +12,10 @@ from trainwarden_exporter.status_page.disks import DiskView
 from trainwarden_exporter.status_page.fragments import ago, quiet, state
 from trainwarden_exporter.status_page.gpus import GpusView
 from trainwarden_exporter.status_page.host import HostView, WorkerView
+from trainwarden_exporter.status_page.part_views import SETTLING, CheckpointView, HeartbeatView
 from trainwarden_exporter.status_page.remediator import action_summary, alert_summary
 from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
-from trainwarden_exporter.status_page.run_views import (
-    SETTLING,
-    CheckpointView,
-    HeartbeatView,
-    RunView,
-)
+from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.series import Tone
 from trainwarden_exporter.webserver import html
 

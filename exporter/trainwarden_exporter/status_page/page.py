@@ -146,6 +146,7 @@ def status_json(page: PageData) -> Mapping[str, Any]:
                 "tone": one.tone,
                 "text": one.clause,
                 "who_acts": one.who,
+                "how": one.how,
                 "run": one.run,
                 "worker": one.worker,
                 "alert": one.alert,

@@ -11,17 +11,23 @@ from trainwarden_exporter.processes.left_behind import describe_left_behind
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import dismissal, start_again
 from trainwarden_exporter.runtime.formatting import format_duration, format_room, format_size
-from trainwarden_exporter.runtime.responsibility import NOBODY, YOU, as_sentence, left_alone
+from trainwarden_exporter.runtime.responsibility import (
+    NOBODY,
+    NOT_FINITE_HANDLING,
+    YOU,
+    as_sentence,
+    left_alone,
+)
 from trainwarden_exporter.status_page.disks import DiskView
 from trainwarden_exporter.status_page.gpus import GpusView
 from trainwarden_exporter.status_page.host import HostView, WorkerView
-from trainwarden_exporter.status_page.run_views import (
+from trainwarden_exporter.status_page.part_views import (
     CheckpointView,
     ContainerView,
     HeartbeatView,
-    RunView,
     ServerView,
 )
+from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.series import Tone
 from trainwarden_exporter.webserver.runbooks import NOTHING_SAVED
 
@@ -144,6 +150,10 @@ def _checkpoint_problems(run: RunView) -> Iterator[Problem]:
             in_save = shown.saving or shown.settling
             full = (shown.left or 0) < 1 and not (unusable or overdue or in_save)
             one = Problem(shown.tone, _checkpoint(run, shown), run.name, overdue=overdue)
+            if (
+                shown.is_late and not shown.resume_problem
+            ):  # from the first look on: nothing heals it
+                one = replace(one, who=YOU, how=as_sentence(YOU, NOT_FINITE_HANDLING))
             yield replace(one, tone="bad", full=True) if full else one
 
 
@@ -216,8 +226,8 @@ def _standstill(run: RunView) -> str:
     # The wait for a step, not for any sign of progress, is what the owner of the run counts.
     passed = max(run.step_age or 0, run.silence or 0)
     clause = f"{run.name} has made no step for {format_duration(round(passed))}"
-    if run.usual_report:
-        clause += f" (usually {format_duration(run.usual_report)})"
+    if run.usual_pace:
+        clause += f" (usually {run.usual_pace})"
     saved = min((one.age for one in run.checkpoints if one.age is not None), default=passed)
     if saved + max(run.usual_report or 0, 1) < passed:  # not with its last step
         clause += f", though it saved {format_duration(round(saved))} ago"

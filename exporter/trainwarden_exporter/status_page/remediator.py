@@ -17,6 +17,7 @@ from trainwarden_exporter.status_page.remediator_client import (
     RemediatorAction,
     RemediatorAlert,
     RemediatorStatus,
+    subject,
 )
 from trainwarden_exporter.status_page.series import Tone
 from trainwarden_exporter.webserver import html
@@ -105,7 +106,7 @@ def action_summary(remediator: RemediatorStatus, *, now: float) -> tuple[str, st
         needed = remediator.operator_needed
         return ("bad", "none", needed) if needed else ("quiet", "none yet", "")
     last = remediator.actions[0]
-    about = _about(last.run, last.worker)
+    about = subject(last.run, last.worker)
     return last.tone, last.outcome, f"{last.action} of {about}, {ago(now - last.at)}"
 
 
@@ -176,7 +177,7 @@ def _alerts(remediator: RemediatorStatus, *, now: float) -> str:
 def _alert(alert: RemediatorAlert, *, now: float) -> tuple[str, ...]:
     return (
         runbook_link(alert.alert),
-        escape(_about(alert.run, alert.worker)),
+        escape(subject(alert.run, alert.worker)),
         f"{state(alert.tone, alert.who_acts)}{quiet(alert.handling)}",
         ago(max(0.0, now - alert.since)),
     )
@@ -194,12 +195,8 @@ def _actions(remediator: RemediatorStatus, *, now: float) -> str:
 
 def _action(action: RemediatorAction, *, now: float) -> tuple[str, ...]:
     return (
-        escape(_about(action.run, action.worker)),
+        escape(subject(action.run, action.worker)),
         escape(action.action),
         state(action.tone, action.outcome),
         ago(now - action.at),
     )
-
-
-def _about(run: str, worker: str) -> str:
-    return "/".join(part for part in (run, worker) if part) or "the host"

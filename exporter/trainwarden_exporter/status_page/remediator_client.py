@@ -136,6 +136,11 @@ class RemediatorStatus(_StatusModel):
         return tuple(WorkerKey(hold.run, hold.worker) for hold in self.holds)
 
 
+def subject(run: str, worker: str) -> str:
+    """Returns what an alert, an action or a hold is about."""
+    return "/".join(part for part in (run, worker) if part) or "the host"
+
+
 def parse_status(body: bytes) -> RemediatorStatus:
     """Parses `body` (JSON). Raises ValueError with a text that repeats nothing of it."""
     try:

@@ -6,25 +6,27 @@ import math
 from collections.abc import Iterable
 
 from trainwarden_exporter.logs.counters import ErrorLine, UnreadStep
+from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.progress.run_time_history import RunDay
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.progress.tracker import ReadProgress, RunWatch
 from trainwarden_exporter.progress.trainings import counted_beside
+from trainwarden_exporter.runtime.formatting import format_duration
 from trainwarden_exporter.runtime.responsibility import AT_PROMPT, suspended
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page.host import failures
-from trainwarden_exporter.status_page.run_views import (
+from trainwarden_exporter.status_page.part_views import (
     BRAKE,
     BrakeView,
     CheckpointView,
     ContainerView,
     HeartbeatView,
     RolloutView,
-    RunView,
     ServerView,
 )
+from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.series import Labels, Series
 from trainwarden_exporter.step_dirs.names import number_unit
 
@@ -47,9 +49,15 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
     watches = {one.run: one for one in artifacts if isinstance(one, RunWatch)}
     unread = {one.run: one.line for one in artifacts if isinstance(one, UnreadStep)}
     ended = {key[:2] for key, n in series.all("worker_finished").items() if n == 1}
+    finished = {
+        # after its start, the exporter knows the end of a worker before that of its run
+        run: n == 1 or bool(trainers.get(run) and ended.issuperset(trainers[run]))
+        for (run,), n in series.all("training_finished").items()
+    }
     days = {one.run: one.read for one in artifacts if isinstance(one, RunDay)}
     counted = {one.run: _counted(one.read()) for one in artifacts if isinstance(one, ReadProgress)}
     failed = failures(outcomes)
+    announced = [artifact for artifact in artifacts if isinstance(artifact, Announcement)]
     error_lines = [artifact for artifact in artifacts if isinstance(artifact, ErrorLine)]
     error_lines.sort(key=lambda line: -line.timestamp)
     return tuple(
@@ -73,8 +81,8 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
             resume_step=series.of("training_resume_step", run),
             ends=series.of("training_last_step_made", run) == 1
             and series.word("stack_movement", run) != "stuck",
-            # after its start, the exporter knows the end of a worker before that of its run
-            finished=finished == 1 or bool(trainers.get(run) and ended.issuperset(trainers[run])),
+            finished=is_finished,
+            outlived=_outlived(series, run, announced) if is_finished else "",
             trainer_processes=series.of("run_trainer_processes", run),
             trainer_age=series.age("run_trainer_start_timestamp_seconds", run),
             watched=max(0.0, now - watches[run].since()) if run in watches else None,
@@ -95,7 +103,7 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
                 (key[-1] for key in series.all("run_attempts_loop_info") if key[0] == run), ""
             ),
         )
-        for (run,), finished in series.all("training_finished").items()
+        for run, is_finished in finished.items()
     )
 
 
@@ -135,6 +143,17 @@ def _halted(series: Series, run: str) -> str:
         return AT_PROMPT
     stopped = some("worker_process_states", "stopped")
     return suspended(series.word("stack_chain_info", run)) if stopped else ""
+
+
+def _outlived(series: Series, run: str, announced: Iterable[Announcement]) -> str:
+    shown = []
+    for one in announced:
+        key = run, one.worker, one.role
+        if one.run == run and not one.has_ended and series.of("worker_processes", *key):
+            age = format_duration(round(series.age("worker_start_timestamp_seconds", *key) or 0))
+            shown.append(f"{one.worker} ({one.role}, for {age})")
+    runs, them = ("still runs", "it") if len(shown) == 1 else ("still run", "them")
+    return f"{' and '.join(shown)} {runs}: `trainwarden stop {run}` ends {them}" if shown else ""
 
 
 def _checkpoint(series: Series, key: Labels) -> CheckpointView:

@@ -19,15 +19,15 @@ from trainwarden_exporter.status_page.fragments import (
     toned,
 )
 from trainwarden_exporter.status_page.headline import describe_run
-from trainwarden_exporter.status_page.run_views import (
+from trainwarden_exporter.status_page.part_views import (
     SETTLING,
     CheckpointView,
     ContainerView,
     HeartbeatView,
     RolloutView,
-    RunView,
     ServerView,
 )
+from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.webserver import html
 
 _MAX_ERROR_LINES = 5
@@ -39,6 +39,7 @@ def run_section(run: RunView, workers: str, *, now: float) -> str:
         _glance(run),
         f'<p class="bad">{escape(run.attempts)}.</p>' if run.attempts else "",
         f'<p class="warn">{escape(describe_run(run))}.</p>' if run.stepless else "",
+        f"<p>{escape(run.outlived)}.</p>" if run.outlived else "",
         _facts(run),
         day_section(run.day, now),
         workers,

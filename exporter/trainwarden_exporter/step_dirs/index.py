@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from trainwarden_exporter.step_dirs.completeness import StepDir
@@ -41,6 +41,14 @@ class StepIndex:
         name = step_dir.name.text
         self._entries[name] = step_dir
         (self._complete.add if step_dir.complete else self._complete.discard)(name)
+
+    def withdraw(self, is_excluded: Callable[[int], bool]) -> None:
+        """Counts complete entries of excluded steps as incomplete until they are examined."""
+        for name in [*self._complete]:
+            one = self._entries[name]
+            if one.name.number is not None and is_excluded(one.name.number):
+                memory = replace(one.memory, stable=False)
+                self.put(replace(one, complete=False, completed_at=0.0, memory=memory))
 
     def drop(self, name: str) -> None:
         self._entries.pop(name, None)

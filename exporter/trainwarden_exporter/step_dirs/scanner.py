@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from trainwarden_exporter.frameworks.completeness_rules import (
     CompletenessRule,
@@ -102,6 +103,8 @@ class FolderScanner:
         self._ignored &= names
         # read before the entries: these files describe the entries that exist by then
         folder_content = self._folder_files.read(self._now())
+        if self._folder_files.changed:  # a tracker may have gone back
+            self._index.withdraw(partial(self._rule.is_excluded, folder=folder_content))
         budget = _Budget(self._clock, share)
         denied: set[str] = set()
         done: set[str] = set()

@@ -12,7 +12,6 @@ from enum import IntEnum
 
 from aiohttp import web
 
-from trainwarden_exporter.runtime.free_memory import release_free_memory
 from trainwarden_exporter.runtime.repeated_logs import limit_repetition
 
 log = logging.getLogger(__name__)
@@ -59,9 +58,6 @@ _SPARED_SECONDS = {
 }
 """Time in a state after which a connection may be closed in favour of a new one. A client sends its
 request right after it connects, and reads the answer at once."""
-
-_RELEASE_SECONDS = 1.0
-"""Time after a flood until its memory is returned to the kernel."""
 
 
 class Connection(web.RequestHandler):
@@ -238,7 +234,6 @@ class ConnectionTable:
     def __init__(self, limit: int = MAX_CONNECTIONS) -> None:
         self.limit = limit
         self._connections: set[Connection] = set()
-        self._was_full = False
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -257,9 +252,6 @@ class ConnectionTable:
     def discard(self, connection: Connection) -> None:
         """Removes a connection that is closed."""
         self._connections.discard(connection)
-        if self._was_full and len(self._connections) <= self.limit // 8:
-            self._was_full = False
-            asyncio.get_running_loop().call_later(_RELEASE_SECONDS, release_free_memory)
 
     def make_room(self, count: int = 0) -> bool:
         """Closes connections until at most `limit` are left; returns whether that succeeded.
@@ -269,7 +261,6 @@ class ConnectionTable:
         count = max(count, len(self._connections) - self.limit)
         if count <= 0:
             return True
-        self._was_full = True
         by_rank = sorted(self._connections, key=Connection.rank)
         # Most clients being new, the idle ones do not make room for more of the same.
         if len(by_rank) > self.limit // 2 and by_rank[self.limit // 2].state() is _State.SILENT:

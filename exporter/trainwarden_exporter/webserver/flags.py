@@ -5,23 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from trainwarden_exporter.runtime import logging_setup
 from trainwarden_exporter.webserver.sockets import parse_listen_address
 
 T = TypeVar("T")
-
-
-class CommandParser(argparse.ArgumentParser):
-    """Reports what a subcommand does not know with the usage of that subcommand."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        options, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return options, unknown
 
 
 def add_serving_flags(parser: argparse.ArgumentParser, *, listen_address: str) -> None:

@@ -37,6 +37,17 @@ class Server(Protocol):
         """Stops listening and waits for requests in progress; may be called again."""
 
 
+class WebConfigFile(Protocol):
+    """Reloads the web configuration file; implemented by `WebServer`."""
+
+    @property
+    def last_reload_successful(self) -> bool | None:
+        """None without a file."""
+
+    async def reload(self) -> None:
+        """Raises ConfigError."""
+
+
 @dataclass(slots=True)
 class Readiness:
     """Whether the program accepts work: from the end of its start until it drains."""

@@ -166,7 +166,7 @@ class SupervisordClient:
         self._call("startProcess", name, within=within)
 
     def _call(self, method: str, name: str, *, within: float) -> object:
-        transport = _Transport(self._address, self._account, within)
+        transport = Transport(self._address, self._account, within)
         try:
             with xmlrpc.client.ServerProxy("http://localhost/RPC2", transport) as proxy:
                 return cast("object", getattr(proxy.supervisor, method)(name))
@@ -192,7 +192,9 @@ def parse_program(answer: object) -> SupervisedProgram:
         ) from error
 
 
-class _Transport(xmlrpc.client.Transport):
+class Transport(xmlrpc.client.Transport):
+    """Reaches a supervisord at a socket or URL; an answer may take `within` seconds."""
+
     def __init__(self, address: Path | str, account: tuple[str, str] | None, within: float) -> None:
         super().__init__()
         self._address = address

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 
 from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.gpu.holders import program_name
+from trainwarden_exporter.processes import procfs
 from trainwarden_exporter.processes.procfs import Identity, Process, read_command_line, read_process
 from trainwarden_remediator.exceptions import ActionError
 
@@ -68,10 +69,9 @@ def _program_names(process: Process) -> Iterator[str]:
 def is_alive(identity: Identity) -> bool:
     """Whether a process still runs. Raises ActionError if that is unknown."""
     try:
-        process = read_process(identity.pid)
+        return procfs.is_alive(identity)
     except CollectError as error:
         raise ActionError(f"cannot read process {identity.pid}: {error}") from error
-    return process is not None and process.alive and process.identity == identity
 
 
 def send_signal(processes: Iterable[Identity], number: signal.Signals) -> None:

@@ -47,8 +47,8 @@ from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
+from trainwarden_remediator.policy.alert_handling import WAITING
 from trainwarden_remediator.policy.halts import HALTS_SHOWN, halted_runs
-from trainwarden_remediator.policy.passed_waits import WAITING, last_steps
 from trainwarden_remediator.telemetry import metrics, status_page
 from trainwarden_remediator.telemetry.headline import CurrentWork
 from trainwarden_remediator.telemetry.state import RemediatorState
@@ -193,8 +193,12 @@ async def _current_work(request: web.Request) -> CurrentWork:
         return work
     if (exporter := await remediator.read_exporter_state()) is None:
         return work
-    halted, last = halted_runs(exporter), last_steps(exporter)
-    return replace(work, halted=halted, finished=exporter.finished_runs, last_steps=last)
+    return replace(
+        work,
+        halted=halted_runs(exporter),
+        finished=exporter.finished_runs,
+        last_steps=exporter.last_steps,
+    )
 
 
 def _read_work(remediator: Remediator, state: RemediatorState, alerts: ActiveAlerts) -> CurrentWork:

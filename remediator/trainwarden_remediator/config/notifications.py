@@ -108,7 +108,7 @@ class Receiver(Section):
     """The events to send: the remediator has abandoned an incident (`gave_up`); an alert blocks
     restarts (`held_by_alert`); the circuit breaker is open (`breaker_opened`); a playbook calls an
     operator (`paged`); no alerts arrive (`alerts_stale`); an alert has waited for its action for
-    two minutes, and the wait does not end automatically (`blocked`); a critical alert has begun
+    two minutes, and the wait does not soon end automatically (`blocked`); a critical alert began
     (`unhandled`) on which the remediator does not act and which Alertmanager reports to nobody, or
     has ended (`unhandled_ended`); a run has stood still for two minutes, and is restarted once it
     is proved to be stuck, or goes on without an action (`stalled`); an action has started

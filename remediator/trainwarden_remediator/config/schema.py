@@ -20,7 +20,6 @@ from trainwarden_exporter.config_file.loader import (
     Section,
     load,
     problem_at,
-    similar,
 )
 from trainwarden_exporter.config_file.types import LocalPath, Name, Seconds, Space
 from trainwarden_exporter.exceptions import ConfigError
@@ -34,6 +33,7 @@ from trainwarden_exporter.processes.config import (
 from trainwarden_exporter.processes.matching import Selector, WorkerKey
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.run_specs import checkpoint_specs, trainer_names
+from trainwarden_exporter.runtime.similar_names import similar
 from trainwarden_remediator.config.endpoints import BaseUrl, Endpoint, PullSettings
 from trainwarden_remediator.config.limits import BreakerSettings, FailsafeSettings, JournalLimits
 from trainwarden_remediator.config.notifications import NotifySettings

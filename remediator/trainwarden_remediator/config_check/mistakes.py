@@ -10,9 +10,10 @@ from pathlib import Path
 from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.config import announcements_folder, with_announced
 from trainwarden_exporter.config_file.examination import Examined, examine
-from trainwarden_exporter.config_file.loader import problem_at, similar
+from trainwarden_exporter.config_file.loader import problem_at
 from trainwarden_exporter.exceptions import ConfigError, Problem
 from trainwarden_exporter.processes.announcements import read_announcements
+from trainwarden_exporter.runtime.similar_names import similar
 from trainwarden_remediator.config.schema import PLAYBOOKS, Config, Setup, wrong_references
 
 _LISTS_OF_WORKERS = 4

@@ -14,6 +14,7 @@ from trainwarden_remediator.engine.clock_correction import ClockCorrection
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.engine.executor import Executor
 from trainwarden_remediator.engine.maintenance import Maintenance
+from trainwarden_remediator.engine.seen_since_start import SeenSinceStart
 from trainwarden_remediator.engine.state_loader import read_state
 from trainwarden_remediator.evidence.triggers import trigger_for_decision
 from trainwarden_remediator.exceptions import JournalError
@@ -65,6 +66,7 @@ class ControlLoop:
         self._maintenance = Maintenance(context)
         self._clock_correction = ClockCorrection(context)
         self._finished: Collection[WorkerKey] = ()
+        self._seen = SeenSinceStart(context.clock)
         self._last_cycle_setup: Setup | None = None
         """The configuration of the last complete cycle."""
         self._wake_count = 0
@@ -203,7 +205,7 @@ class ControlLoop:
             # One snapshot serves all decisions of a cycle that do not act.
             seen = await self._take_snapshot()
             holds = await asyncio.to_thread(self._executor.current_holds)
-            state = replace(state, snapshot=seen, holds=holds)
+            state = self._seen.add_to(replace(state, snapshot=seen, holds=holds))
             decision = decide(incident, state, self._clock.now())
         return decision, state
 
@@ -245,7 +247,7 @@ class ControlLoop:
         reloaded = setup is not self._last_cycle_setup
         state = await read_state(self._journal, setup, self._clock, include_unowned=reloaded)
         self._finished = state.finished.keys()
-        return replace(state, config_problem=problem)
+        return self._seen.add_to(replace(state, config_problem=problem))
 
 
 def _log_decision(incident: Incident, decision: Decision) -> None:

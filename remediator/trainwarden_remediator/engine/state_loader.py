@@ -48,4 +48,5 @@ async def read_state(
         breaker=BreakerState.from_timestamps(timestamps),
         approvals=valid_approvals(timestamps, now) if config.mode == "observe" else {},
         finished=finished_workers(timestamps),
+        watchdog_at=timestamps.get("watchdog", 0.0),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -117,13 +118,13 @@ def describe_resume(done: ResumeResult) -> str:
     """Returns a text about the result of a resume."""
     text = f"resumed: {plural(len(done.lifted), 'hold')} lifted"
     if done.reopened:
-        text += f"; {plural(len(done.reopened), 'incident')} reopened ({_targets(done.reopened)})"
+        again, stops = _targets(done.reopened), _commands("hold", done.reopened)
+        text += f"; given up before, and tried again now: {again} ({stops} stops that)"
     if done.breaker_was_reset:
         text += "; circuit breaker reset"
     if done.left:
-        text += (
-            f"; still given up: {_targets(done.left)}. Resume each run that is mended: --run RUN"
-        )
+        left, tries = _targets(done.left), _commands("resume", done.left)
+        text += f"; still given up: {left}; once it is mended, {tries} tries it again"
     return text
 
 
@@ -132,6 +133,13 @@ def _targets(incidents: Mapping[int, WorkerKey]) -> str:
         f"#{number} {'/'.join(filter(None, key)) or 'the host'}"
         for number, key in incidents.items()
     )
+
+
+def _commands(name: str, incidents: Mapping[int, WorkerKey]) -> str:
+    """Returns the command `name` for the run of each incident, or for the host."""
+    runs = sorted({key.run for key in incidents.values()})
+    scopes = (f" --run {shlex.quote(run)}" if run else "" for run in runs)
+    return " or ".join(f"`trainwarden {name}{scope}`" for scope in scopes)
 
 
 def normalize_reason(text: str) -> str:

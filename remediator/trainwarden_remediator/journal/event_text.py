@@ -8,17 +8,11 @@ from dataclasses import asdict
 from datetime import datetime, tzinfo
 from typing import Any
 
-from trainwarden_exporter.processes.left_behind import describe_left_behind
-from trainwarden_exporter.runtime.formatting import (
-    describe_finish,
-    format_clock,
-    format_duration,
-    format_time,
-    plural,
-)
-from trainwarden_exporter.runtime.responsibility import HELD_BY_ALERT, left_alone
+from trainwarden_exporter.runtime.formatting import format_time, plural
+from trainwarden_exporter.runtime.responsibility import HELD_BY_ALERT
 from trainwarden_remediator.journal.recurrence import describe_recurrence
 from trainwarden_remediator.journal.rows import Event
+from trainwarden_remediator.journal.run_event_text import describe_run_event
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, TakenOver
 
 HEADING = ("time", "incident", "worker", "event", "what")
@@ -99,7 +93,7 @@ has a word of its own."""
 _STEPS = frozenset(
     {
         *("stop", "end", "stop_deferred", "kill_deferred", "set_aside"),
-        *("start", "restart", "requeue", "cancel"),
+        *("start", "restart", "requeue", "cancel", "output"),
     }
 )
 
@@ -175,99 +169,33 @@ def describe(event: Event) -> str:
         case "decision":
             return _decision(event)
         case "intent":
-            rung = f", rung {facts['rung'] + 1} of its ladder" if facts.get("rung") else ""
-            counted = (facts.get(name) for name in ("attempt", "attempts", "restarts"))
-            nth = describe_attempt(*counted)
-            return f"action {event.action}: about to {_intent(facts)}{rung}{nth}"
+            return f"action {event.action}: about to {_intent(facts)}"
         case kind if kind in _STEPS:
             return _step(event.kind, facts)
-        case "output":
-            status = "timed out" if facts["status"] is None else f"status {facts['status']}"
-            return f"{status}: {facts['output'][-200:]}"
         case "result":
             return _result(facts)
         case "outcome":
             return _outcome(event)
         case "hold" | "resume" | "approved":
             return _describe_hold_event(event.kind, facts)
-        case (
-            "save_result"
-            | "clock_set"
-            | "paged"
-            | "unhandled"
-            | "unhandled_ended"
-            | "stalled"
-            | "run_finished"
-            | "not_sent"
-        ):
-            return _describe_change(event.kind, facts, event.at)
+        case "run_finished" | "stalled" | "unhandled" | "unhandled_ended":
+            return describe_run_event(event.kind, facts, event.at)
+        case "save_result" | "clock_set" | "paged" | "not_sent":
+            return _describe_change(event.kind, facts)
     return _FIXED_TEXTS.get(event.kind) or json.dumps(facts, ensure_ascii=False)
 
 
-def _describe_finish(facts: dict[str, Any]) -> str:
-    if goes_on := facts.get("goes_on"):
-        return describe_left_behind(goes_on)
-    step, total, stop, waits = map(facts.get, ("step", "total", "stop", "unended"))
-    at = "" if step is None else f" at step {step:,.0f}"
-    of = "" if step is None or total is None else f" of {total:,.0f}"
-    ended = "has made its last step" if facts.get("ends") else describe_finish(step, total)
-    failed = " with exit status 0, and has perhaps failed: an error was printed last"
-    finish = f"the run {ended}{at}{of}{failed if facts.get('perhaps_failed') else ''}"
-    if (until := facts.get("finite_until")) is not None:
-        since = f"{finish}, but its loss is NaN or infinite, and was finite until step {until:,.0f}"
-        finish = f"{since}: what it saved from then on is of no use"
-    if others := facts.get("still_run"):
-        runs, them = ("still runs", "it") if len(others) == 1 else ("still run", "them")
-        finish = f"{finish}; {' and '.join(others)} {runs}: `{stop}` ends {them}"
-    ends = f"; `{stop}` ends it" if stop else ""
-    return f"{finish}, and its process does not end: {waits}{ends}" if waits else finish
-
-
-def _describe_change(kind: str, facts: dict[str, Any], now: float) -> str:
-    if kind == "run_finished":
-        return _describe_finish(facts)
-    if kind == "not_sent":
-        waiting = plural(facts["pending"], "notification")
-        return f"not sent to {facts['receiver']}: {facts['error']}; {waiting} pending"
-    detail = f": {facts['detail']}" if facts.get("detail") else ""
-    if kind == "paged":
-        return f"the on-call is notified{detail}"
-    if kind == "unhandled":
-        alert = facts["alert"]
-        detail = f"{facts['detail']}; " if facts.get("detail") else ""
-        why = facts.get("refused") or "the remediator takes no action on it"
-        if incident := facts.get("proposed"):
-            why = f"the remediator only observes: `trainwarden approve {incident}` lets it act once"
-        return f"{alert}: {detail}{why}; `trainwarden runbook {alert}` says what to do"
-    if kind == "unhandled_ended":
-        gone = facts.get("absent_seconds")
-        since = f", and has not come back for {format_duration(gone)}" if gone else ""
-        return f"{_dated_alert(facts, now)} has ended{since}{detail}"
-    if kind == "stalled":
-        return _describe_stall(facts, now)
-    if kind == "save_result":
-        return f"before the restart: {facts['came']}"
+def _describe_change(kind: str, facts: dict[str, Any]) -> str:
+    match kind:
+        case "not_sent":
+            waiting = plural(facts["pending"], "notification")
+            return f"not sent to {facts['receiver']}: {facts['error']}; {waiting} pending"
+        case "paged":
+            return ": ".join(filter(None, ("the on-call is notified", facts.get("detail"))))
+        case "save_result":
+            return f"before the restart: {facts['came']}"
     way = "forward" if facts["seconds"] > 0 else "back"
     return f"the clock of the host was set {way} by {abs(facts['seconds'])} s"
-
-
-def _dated_alert(facts: dict[str, Any], now: float) -> str:
-    """Returns `TrainingStepStalled of 03:12 UTC`."""
-    at = facts.get("starts_at")
-    return f"{facts['alert']}{'' if at is None else f' of {format_clock(at, now)}'}"
-
-
-def _describe_stall(facts: dict[str, Any], now: float) -> str:
-    alert = _dated_alert(facts, now)
-    if (lasted := facts.get("lasted_seconds")) is not None:
-        step = facts.get("step")
-        at = "" if step is None else f", at step {step:,.0f}"
-        ended = f"has ended after {format_duration(lasted)}{at}"
-        return f"{alert} {ended}: the run goes on, and the remediator has not acted"
-    if halted := facts.get("halted"):
-        return f"{alert}: {left_alone(halted)}"
-    detail = f"{facts['detail']}; " if facts.get("detail") else ""
-    return f"{alert}: {detail}the remediator {facts['handling']}"
 
 
 def _describe_hold_event(kind: str, facts: dict[str, Any]) -> str:
@@ -299,13 +227,19 @@ def _step(kind: str, facts: dict[str, Any]) -> str:
             return "a checkpoint is being written, or may be: SIGKILL deferred"
         case "set_aside":
             return f"{facts['path']} is damaged: renamed to {facts['name']} in its folder"
+        case "output":
+            status = "timed out" if facts["status"] is None else f"status {facts['status']}"
+            return f"{status}: {facts['output'][-200:]}"
     return " ".join(facts["command"])
 
 
 def _intent(facts: dict[str, Any]) -> str:
+    action = f"restart {_pids(facts['processes'])}" if facts["processes"] else "start the worker"
     if facts.get("doing") == "gpu_cleanup":
-        return f"terminate leftover GPU processes: {_pids(facts['processes'])}"
-    return f"restart {_pids(facts['processes'])}" if facts["processes"] else "start the worker"
+        action = f"terminate leftover GPU processes: {_pids(facts['processes'])}"
+    rung = f", rung {facts['rung'] + 1} of its ladder" if facts.get("rung") else ""
+    counted = (facts.get(name) for name in ("attempt", "attempts", "restarts"))
+    return f"{action}{rung}{describe_attempt(*counted)}"
 
 
 def describe_attempt(attempt: int | None, attempts: int | None, restarts: int | None = None) -> str:

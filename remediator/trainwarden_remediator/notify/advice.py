@@ -13,6 +13,7 @@ from trainwarden_exporter.webserver.runbooks import NOTHING_SAVED, first_step
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.restart_methods.run import start_in
 from trainwarden_remediator.config.schema import Setup
+from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import (
     NOT_FINITE,
@@ -33,13 +34,14 @@ def advice(
     setup: Setup,
     actions: Sequence[PastAction],
     logs: Path | None = None,
+    holds: Sequence[Hold] = (),
 ) -> str:
     """Returns what has restarted a worker, and what an operator does; "" if not known.
 
-    `actions` are the last ones, oldest first; `logs`: see `runbook_advice`.
+    `actions` are the last ones, oldest first; `logs` and `holds`: see `runbook_advice`.
     """
     own = _advice(notification, setup, actions)
-    return own or runbook_advice(notification, logs)
+    return own or runbook_advice(notification, logs, holds)
 
 
 def _advice(notification: Notification, setup: Setup, actions: Sequence[PastAction]) -> str:

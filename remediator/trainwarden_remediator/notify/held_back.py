@@ -107,6 +107,8 @@ def is_overtaken(event: Event, exporter: ExporterState | None, setup: Setup, now
         return True
     if is_fresh(event, now) or not all(key):
         return False
+    if setup.started.get(key, 0.0) > event.at:  # by an operator, who knows better how it is
+        return True
     worker = None if exporter is None else exporter.workers.get(key)
     if exporter is None or worker is None or worker.missing or worker.finished:
         return True

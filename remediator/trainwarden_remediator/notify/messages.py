@@ -20,15 +20,11 @@ from trainwarden_remediator.config.restart_methods.run import START_YOURSELF, st
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.evidence_text import FaultFacts
-from trainwarden_remediator.journal.recurrence import (
-    FIRST_LOUD_TIMES,
-    describe_recurrence,
-    is_loud,
-)
+from trainwarden_remediator.journal.recurrence import FIRST_LOUD_TIMES, describe_recurrence
 from trainwarden_remediator.journal.rows import Event
-from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, RESTART_LOOP, WORKER_GONE
+from trainwarden_remediator.model import HARMLESS_KINDS, NEEDS_OPERATOR, RESTART_LOOP, WORKER_GONE
 from trainwarden_remediator.policy.failing_starts import FAILED_AFTER
-from trainwarden_remediator.policy.hold_text import holder, in_force
+from trainwarden_remediator.policy.hold_text import hold_on, holder
 
 VALUE_LENGTH = 600
 """The maximum number of characters of a value."""
@@ -70,7 +66,7 @@ _ENDS = {
 }
 """The titles of `finished` of other ends, by a fact of its event."""
 
-LOOP_TITLE = "restarts do not help, operator needed"
+LOOP_TITLE = "restarted again and again, operator needed"
 """The title of `held_by_alert` of a restart loop."""
 
 ABOUT_DISK = "TrainingDisk"
@@ -140,50 +136,6 @@ class Message:
     instance: str = ""
     command: str = "trainwarden journal"
     """What shows more of it."""
-
-
-def notification_event_of(event: Event) -> NotificationEvent | None:
-    """Returns the notification event for a journal event, or None."""
-    facts = event.facts
-    match event.kind:
-        case "decision" if facts.get("reason") in GIVEN_UP | NEEDS_OPERATOR:
-            return "gave_up"
-        case "decision" if facts.get("reason") == "hold":
-            return "held_by_alert"
-        case "breaker_opened":
-            return "breaker_opened"
-        case "paged" | "alerts_stale":
-            return "paged" if event.kind == "paged" else "alerts_stale"
-        case "intent":
-            return "action_started"
-        case "outcome":
-            healed: NotificationEvent = "recurring" if is_loud(facts) else "healed"
-            return healed if facts.get("outcome") == "healed" else "not_healed"
-        case "run_finished":
-            return "finished"
-        case "unhandled" | "unhandled_ended" | "stalled":
-            return event.kind
-    return None
-
-
-def deduplication_key(event: Event) -> str:
-    """Returns the key by which a repeated notification of the same fact is recognised.
-
-    An incident may need an operator several times: for another reason, or again after `resume`.
-    """
-    if event.kind in ("intent", "outcome"):
-        return f"action {event.action}"
-    return f"line {event.id}"
-
-
-def subject_of(event: Event) -> Sequence[object]:
-    """Returns what a lasting notification is about, by which its repetitions are recognised."""
-    facts = event.facts
-    names = ("reason", "rung", "fingerprint", "unended", "still_run")
-    cause = next((facts[name] for name in names if name in facts), None)
-    if event.kind == "unhandled_ended" or "lasted_seconds" in facts:
-        cause = None  # it has ended for all of them
-    return (event.alert, event.run, event.worker, cause)
 
 
 def build_message(
@@ -330,7 +282,7 @@ def _who_acts(notification: Notification, holds: Sequence[Hold]) -> str:
     waits = event.kind == "unhandled" and "proposed" in event.facts
     if notification.notification_event in ("held_by_alert", "unhandled") and not waits:
         return who_acts(operator=True)
-    hold = next((one for one in in_force(holds) if one.covers(key)), None)
+    hold = hold_on(key, holds)
     return who_acts(operator=True) if hold is None else holder(hold, event.at)
 
 
@@ -386,10 +338,12 @@ def _cost(notification: Notification) -> str:
 
 
 def _describe_attempts(actions: Sequence[tuple[str, str]], advice: str) -> str:
-    counts = not advice.startswith(FAILED_AFTER)  # else the advice has the count
+    """Returns what was tried, and how often, without the failed restarts that `advice` counts."""
+    counted = advice.startswith(FAILED_AFTER)
     return "; ".join(
-        f"{kind} {outcome.replace('_', ' ')}" + (f", {count} times" if counts and count > 1 else "")
+        f"{kind} {outcome.replace('_', ' ')}" + (f", {count} times" if count > 1 else "")
         for (kind, outcome), count in Counter(actions).items()
+        if not (counted and outcome.startswith("not_healed") and kind not in HARMLESS_KINDS)
     )
 
 

@@ -41,12 +41,12 @@ MAX_BACKOFF_SECONDS = 300.0
 Advise = Callable[[Notification], str]
 """Returns what an operator does about what a notification reports, or ""."""
 
-IsOvertaken = Callable[[Notification], Awaitable[bool]]
-"""Returns whether a report of a healing is not true any more."""
+AsOfNow = Callable[[Notification], Awaitable[Notification | None]]
+"""Returns a notification as it is true now, or None."""
 
 
-async def _holds_good(_: Notification) -> bool:
-    return False
+async def _unchanged(notification: Notification) -> Notification:
+    return notification
 
 
 @dataclass(slots=True)
@@ -74,14 +74,14 @@ class Notifier:
         mode: str,
         holds: Callable[[], Sequence[Hold]] = tuple,
         advise: Advise = lambda _: "",
-        is_overtaken: IsOvertaken = _holds_good,
+        as_of_now: AsOfNow = _unchanged,
     ) -> None:
         """`holds` returns the holds in force; both it and `advise` block."""
         self._notify = notify
         self._mode = mode
         self._holds = holds
         self._advise = advise
-        self._is_overtaken = is_overtaken
+        self._as_of_now = as_of_now
         self._outbox = outbox
         self._sender = sender
         self._clock = clock
@@ -170,15 +170,17 @@ class Notifier:
         await self._record_delivered(state)
 
     async def _true_ones(self, pending: Sequence[Notification]) -> tuple[Notification, ...]:
-        """Returns what is to be sent; what was healed and has failed again since is not."""
-        false = [
-            one
-            for one in pending
-            if one.notification_event == "healed" and await self._is_overtaken(one)
-        ]
+        """Returns what is to be sent, as it is true now; the rest is settled."""
+        true, false = [], []
+        for one in pending:
+            now = await self._as_of_now(one)
+            if now is None:
+                false.append(one)
+            else:
+                true.append(now)
         if false:
             await asyncio.to_thread(self._outbox.settle, false, "nobody")
-        return tuple(one for one in pending if one not in false)
+        return tuple(true)
 
     def _with_advice(self, notifications: Sequence[Notification]) -> Sequence[Notification]:
         return [

@@ -17,6 +17,7 @@ from trainwarden_remediator.config.notifications import (
     Receiver,
 )
 from trainwarden_remediator.config.restart_methods.run import NEVER_WORKS
+from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal.database import JournalFile
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import (
@@ -34,14 +35,15 @@ from trainwarden_remediator.model import (
     Reason,
     Verdict,
 )
-from trainwarden_remediator.notify.held_back import ACTED_AGAIN, held_back, reported_healing
-from trainwarden_remediator.notify.incident_facts import read_attempts, read_fault, read_healed
-from trainwarden_remediator.notify.messages import (
-    Notification,
+from trainwarden_remediator.notify.classification import (
     deduplication_key,
     notification_event_of,
     subject_of,
 )
+from trainwarden_remediator.notify.held_back import ACTED_AGAIN, held_back, reported_healing
+from trainwarden_remediator.notify.incident_facts import read_attempts, read_fault, read_healed
+from trainwarden_remediator.notify.messages import Notification
+from trainwarden_remediator.policy.hold_text import end_soon
 
 MAX_QUEUE = 200
 """The maximum number of pending notifications of one receiver; beyond it, the least urgent and
@@ -81,8 +83,8 @@ _WITH_EVIDENCE = json.dumps(["gave_up", "held_by_alert"])
 """The calls that say what the evidence of their incident shows."""
 
 DeliveryResult = Literal["sent", "dropped", "nobody"]
-"""The result of a notification; `nobody`: its receiver was removed from the configuration, or it
-says that nobody needs to act, which is not true any more."""
+"""The result of a notification; `nobody`: its receiver was removed from the configuration, or what
+it says is not true any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +109,17 @@ class Outbox:
         *,
         clock: Callable[[], float],
         started: Callable[[WorkerKey], float] = lambda _: 0.0,
+        holds: Callable[[], Sequence[Hold]] = tuple,
     ) -> None:
-        """`started` returns when an operator started a worker, or the trainer of a run."""
+        """`started` returns when an operator started a worker, or the trainer of a run.
+
+        `holds` returns the holds in force.
+        """
         self._file = file
         self._clock = clock
         self._began = clock()
         self._started = started
+        self._holds = holds
         self._blocked: set[tuple[int, float]] = set()
         """The incidents already seen as blocked, each with the time of that decision."""
 
@@ -156,16 +163,25 @@ class Outbox:
             ),
         )
         known = {(row["id"], row["last_decided_at"]) for row in blocked}
-        for incident, _ in known - self._blocked:
+        for one in known - self._blocked:
             decision = self._file.read(
                 f"{EVENTS} WHERE event.incident = ? AND event.kind = 'decision'"
                 " ORDER BY event.id DESC LIMIT 1",
-                (incident,),
+                one[:1],
             )
+            events = [as_event(row) for row in decision]
+            if any(map(self._ends_soon, events)):
+                known.remove(one)
+                continue
             with self._file.transaction() as db:
-                for event in map(as_event, decision):
+                for event in events:
                     self._add(db, notify, event, "blocked")
         self._blocked = known
+
+    def _ends_soon(self, event: Event) -> bool:
+        """Whether a decision to wait is about a hold that ends automatically within moments."""
+        held = event.facts.get("reason") == "held"
+        return held and end_soon(self._holds(), event.run, self._clock())
 
     def _reasons(self) -> Collection[Reason]:
         """Returns for which reasons an alert is blocked: the exporter may start with this program.

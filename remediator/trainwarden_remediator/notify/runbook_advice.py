@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.webserver.runbooks import first_step
+from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.notify.disk_advice import disk_advice
 from trainwarden_remediator.notify.messages import Notification
+from trainwarden_remediator.policy.hold_text import actions_start_again, hold_on
 
 EXPORTER_DOWN, BLOCKED = "TrainingExporterDown", "TrainingRemediationBlocked"
 
@@ -31,14 +34,14 @@ def stack_logs(environment: Mapping[str, str] = os.environ) -> Path | None:
     return logs if found else None
 
 
-def runbook_advice(notification: Notification, logs: Path | None) -> str:
+def runbook_advice(notification: Notification, logs: Path | None, holds: Sequence[Hold]) -> str:
     """Returns what an operator does about a blocked or an unhandled alert; "" if not known.
 
-    `logs`: the folder of the logs of the stack, if there is one.
+    `logs`: the folder of the logs of the stack, if there is one; `holds`: those in force.
     """
     event = notification.event
     if notification.notification_event == "blocked":
-        return _of_blocked(notification, logs)
+        return _of_blocked(notification, logs, holds)
     if event.kind != "unhandled":
         return ""
     if event.alert == EXPORTER_DOWN and logs is not None:
@@ -50,9 +53,11 @@ def runbook_advice(notification: Notification, logs: Path | None) -> str:
     return "" if _OF_A_VALUE.match(step) else step
 
 
-def _of_blocked(notification: Notification, logs: Path | None) -> str:
+def _of_blocked(notification: Notification, logs: Path | None, holds: Sequence[Hold]) -> str:
     event = notification.event
     reason = str(event.facts.get("reason"))
+    if reason == "held":
+        return actions_start_again(hold_on(WorkerKey(event.run, event.worker), holds), event.at)
     if reason == "observation_failed":
         by_exporter = "/metrics" in str(event.facts.get("detail"))
         asked, file = (

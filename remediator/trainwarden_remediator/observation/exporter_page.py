@@ -249,6 +249,7 @@ def _run(page: _Page, run: str) -> RunState:
         usual_step_seconds=training("step_duration_median_seconds"),
         progress_at=training("progress_timestamp_seconds"),
         stall_limit=training("stall_limit_seconds"),
+        pause_limit=training("stall_pause_limit_seconds"),
         phase=page.active_label("training_phase", "phase", run=run),
         trainer_processes=page.maybe("run_trainer_processes", run=run),
         last_step_made=bool(training("last_step_made")),

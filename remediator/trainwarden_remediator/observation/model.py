@@ -83,7 +83,9 @@ class RunState:
     progress_at: float | None = None
     """Time of the last step or change of phase."""
     stall_limit: float | None = None
-    """Seconds that the run may take without progress in its present phase."""
+    """Seconds that the run may take without progress in its present phase,"""
+    pause_limit: float | None = None
+    """and the same without other signs of a problem: no shorter than its harmless pauses were."""
     phase: str = ""
     trainer_processes: float | None = None
     """Number of processes of its trainer."""
@@ -173,6 +175,12 @@ class RunState:
         """The last step with a finite loss, if the last loss is not finite."""
         steps = (step for (_, name), step in self.finite_until.items() if "loss" in name)
         return min(steps, default=None)
+
+    @property
+    def saves_spoilt(self) -> bool:
+        """Whether it goes on, and has saved since its loss became NaN or infinite."""
+        until = self.loss_finite_until
+        return not self.finished and until is not None and (self.checkpoint or 0.0) > until
 
     @property
     def spoilt(self) -> Mapping[str, object]:
@@ -273,6 +281,15 @@ class ExporterState:
     @property
     def finished_runs(self) -> frozenset[str]:
         return frozenset(name for name, run in self.runs.items() if run.finished)
+
+    @property
+    def last_steps(self) -> Mapping[str, float]:
+        """When each run that goes on has made its last step (Unix seconds)."""
+        return {
+            name: run.last_step_at
+            for name, run in self.runs.items()
+            if run.last_step_at is not None and not run.finished
+        }
 
     def saves_unknown_of(self, run: str) -> str:
         """Returns why it is unknown whether a checkpoint of `run` is being written, or ""."""

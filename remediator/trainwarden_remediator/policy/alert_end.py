@@ -19,6 +19,7 @@ _END_WITH_RUN = {
 _LOOP_ENDS = ("seven minutes", 450.0)
 """The same of a restart loop after a start by an operator, or the end of its run: its alert is kept
 for five minutes."""
+_DISK_FULL = "TrainingDiskFilling"
 
 FINISHED = "its run has finished"
 _OWN_ENDS = {"finished": FINISHED, "failed": "it had failed, and was dismissed"}
@@ -29,6 +30,14 @@ OUTLASTS_RUN = (
 )
 """How the names begin of alerts that do not end with their run: a stop of it mends no GPU, disk or
 checkpoint, and lifts no hold."""
+
+
+def outlasts_stop(alert: str) -> bool:
+    """Whether an alert is for somebody once an operator has stopped its run.
+
+    A run that is stopped has no next checkpoint to save; what has finished has its last one.
+    """
+    return alert.startswith(OUTLASTS_RUN) and alert != _DISK_FULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +60,16 @@ def alert_end(alert: str, key: WorkerKey, since: float, situation: Situation) ->
     """
     soon, believed = _END_WITH_RUN.get(alert, ("", 0.0))
     outlasts = alert.startswith((*OUTLASTS_RUN, NOT_FINITE))
+    kept = line_end(alert) if alert in LINE_SECONDS else soon
+    kept = _LOOP_ENDS[0] if alert == RESTART_LOOP else kept
     if situation.has_finished(*key) and not outlasts:
-        kept = line_end(alert) if alert in LINE_SECONDS else soon
-        return AlertEnd(FINISHED, _LOOP_ENDS[0] if alert == RESTART_LOOP else kept)
-    if situation.is_stopped(*key) and not alert.startswith(OUTLASTS_RUN):
+        return AlertEnd(FINISHED, kept)
+    if situation.is_stopped(*key) and not outlasts_stop(alert):
         if alert in LINE_SECONDS:
-            return AlertEnd("its run has been stopped", line_end(alert))
+            return AlertEnd("its run has been stopped", kept)
         stopped = describe_reason(situation.stop_reason(*key))
         own = _own_end(key, situation)
-        return AlertEnd(own or "it was stopped", soon) if soon else AlertEnd(own or stopped)
+        return AlertEnd(own or "it was stopped", kept) if kept else AlertEnd(own or stopped)
     if soon and situation.is_started(*key, since, believed):
         return AlertEnd("it was started again", soon)
     soon, believed = _LOOP_ENDS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,66 +15,41 @@ from trainwarden_exporter.runtime.responsibility import (
     STALL,
     STALL_CONSEQUENCES,
     YOU,
-    calls_nobody,
+    line_end,
     rank,
 )
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
-from trainwarden_remediator.config.targets import GPUS
-from trainwarden_remediator.journal import event_text
-from trainwarden_remediator.model import (
-    BLOCKED_SECONDS,
-    BLOCKING,
-    GAVE_UP,
-    NEEDS_OPERATOR,
-    STOPPED,
-    Incident,
-    PastAction,
-    is_unattended,
-)
+from trainwarden_remediator.model import GAVE_UP, Incident
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
-from trainwarden_remediator.policy.alert_end import OUTLASTS_RUN, alert_end
+from trainwarden_remediator.policy.alert_end import alert_end
 from trainwarden_remediator.policy.halts import is_halted
-from trainwarden_remediator.policy.hold_text import held, holder, in_force
-from trainwarden_remediator.policy.line_alerts import line_handling
-from trainwarden_remediator.policy.passed_waits import passed_wait
+from trainwarden_remediator.policy.incident_handling import (
+    before_decisions,
+    handling_of,
+    is_refused,
+    subject,
+)
 from trainwarden_remediator.policy.situation import Situation
 
 Tone = Literal["good", "warn", "bad", "quiet"]
+Handling = tuple[str, str]
+"""Who acts, and what is done: see AlertView."""
 
 DELIVERY_SECONDS = 60.0
 """Time within which an alert with a playbook is delivered to the remediator and decided."""
-MAX_NAME_LENGTH = 200
-"""Characters of a name on the pages: names of alerts are untrusted input."""
+SCRAPE_SECONDS = 15.0
+"""How old the scrape may be by which an alert begins."""
+HEALED_SECONDS = 120.0
+"""How long after the healing of a worker a wait of its run is a consequence of that fault."""
 
 CHECKPOINT_DAMAGED = "TrainingCheckpointDamaged"
-_PASSIVE = {
-    "hold": "mend its cause: until this alert ends, the remediator restarts nothing there",
-    "notify": "the on-call is notified",
-}
-"""Decisions to act that heal nothing, by reason."""
-_CALLS = frozenset({"notify", "awaiting_operator"})
-_OWN_SUBJECT = frozenset({"unknown_target", "managed_elsewhere"})
-"""Reasons whose text says itself that the remediator does not act."""
-_HELD_BY_ALERT = "held_by_alert"
-"""Another alert holds restarts: an operator must end that one."""
+WAITING = "TrainingWaitingForRollouts"
+CAUGHT = frozenset({"gpu_out_of_memory", "oom_thrown"})
+"""Errors of a trainer that it may catch, and try again with less."""
 
 _HEEDS_HOLDS = ("TrainingRemediation", STALL, *LINE_SECONDS)
 """How the names begin of alerts without a playbook that are about what a hold prevents."""
-
-_OVER = frozenset(
-    {
-        *("has_finished", "silenced", "inhibited", *STOPPED),
-        *("condition_cleared", "alert_lingers", "already_restarted"),
-    }
-)
-"""Reasons for which nobody needs to act, though the alert is still active."""
-
-_DOING = {
-    "restart": ("is restarting", "the restart of"),
-    "command": ("runs the command of", "the command of"),
-    "gpu_cleanup": ("terminates leftover processes on", "the cleanup of"),
-}
-"""What the remediator does, and has done, by kind of action; the target follows."""
+_NO_ACTION = YOU, "the remediator takes no action on it"
 
 _SEVERITY_TONES: dict[str, Tone] = {"critical": "bad", "warning": "warn"}
 
@@ -109,6 +84,22 @@ class AlertView:
     def tone(self) -> Tone:
         return _SEVERITY_TONES.get(self.alert.labels.get("severity", ""), "quiet")
 
+    @property
+    def is_unhandled(self) -> bool:
+        """Whether it has no playbook, and neither an end, a hold nor an action decides about it."""
+        return (self.who, self.handling) == _NO_ACTION
+
+
+@dataclass(frozen=True, slots=True)
+class _Others:
+    """What is known beside an alert."""
+
+    situation: Situation
+    opened: Sequence[tuple[WorkerKey, Handling]]
+    """The handling of the incidents and of the alerts with a playbook, by run and worker."""
+    stalled: Collection[str]
+    """The runs whose standstill has an alert, and no operator has halted."""
+
 
 def build_alert_views(
     alerts: ActiveAlerts, incidents: Sequence[Incident], open_incidents: int, situation: Situation
@@ -121,8 +112,12 @@ def build_alert_views(
         return None
     by_fingerprint = {one.fingerprint: one for one in incidents if not one.is_over}
     complete = open_incidents <= len({one.outage for one in incidents})
+    runs = {key.run for key in situation.announced}
     views = [
-        _view(alert, by_fingerprint.get(alert.fingerprint), situation, complete=complete)
+        replace(
+            _view(alert, by_fingerprint.get(alert.fingerprint), situation, complete=complete),
+            announced=alert.run in runs,
+        )
         for alert in alerts
     ]
     opened = [
@@ -135,68 +130,16 @@ def build_alert_views(
         for one in views
         if one.alert.remediation
     ]
-    runs = {key.run for key in situation.announced}
-    views = [replace(one, announced=one.alert.run in runs) for one in views]
-    views = [_of_refusal(one, incidents, situation) for one in views]
-    stalled = {one.alert.run for one in views if one.alert.name == STALL} - situation.halted.keys()
-    views = [_of_standstill(one, stalled) for one in views]
-    return tuple(sorted((_of_fault(one, opened, situation) for one in views), key=_rank))
+    stalled = {one.run for one in alerts if one.name == STALL} - situation.halted.keys()
+    others = _Others(situation, opened, stalled)
+    views = [_of_refusal(_by_name(one, others), incidents, situation) for one in views]
+    return tuple(sorted(views, key=_rank))
 
 
 def with_own_step(views: Sequence[AlertView]) -> Sequence[AlertView]:
     """Returns the views without those of a refusal whose alert is among them: that has the step."""
     own = {one.incident for one in views if one.alert.remediation} - {None}
     return [one for one in views if one.alert.remediation or one.incident not in own]
-
-
-def is_refused(
-    incident: Incident, about: Alert | WorkerKey, trainers: Collection[WorkerKey]
-) -> bool:
-    """Whether the remediator gave up on a worker by refusing to act on this open incident.
-
-    That of a whole run is about its `trainers`: what else was given up has a reason of its own.
-    """
-    key = WorkerKey(about.run, about.worker)
-    whole_run = not incident.worker and key in trainers
-    same = incident.run == key.run and (incident.worker == key.worker or whole_run)
-    refused = incident.last_decision.removeprefix("refuse ") in NEEDS_OPERATOR
-    return same and refused and not incident.is_over
-
-
-def _of_refusal(view: AlertView, incidents: Sequence[Incident], situation: Situation) -> AlertView:
-    """Returns the view of an alert without a playbook with the reason of a refusal behind it.
-
-    Nothing was attempted: that the remediator gave up is only half of it.
-    """
-    if view.incident is not None or view.who != YOU or view.alert.name not in (STALL, GAVE_UP):
-        return view
-    trainers = situation.trainers
-    found = next((one for one in incidents if is_refused(one, view.alert, trainers)), None)
-    if found is None:
-        return view
-    reason = found.last_decision.partition(" ")[2]
-    who, handling = handling_of(found, situation)
-    return replace(view, who=who, handling=handling, reason=reason, incident=found.id)
-
-
-def _of_fault(
-    view: AlertView, opened: Sequence[tuple[WorkerKey, tuple[str, str]]], situation: Situation
-) -> AlertView:
-    """Returns the view of an error line with who acts on its fault; any other view as it is.
-
-    `opened`: who acts on the incidents and on the alerts with a playbook, by run and worker.
-    """
-    if view.alert.name not in LINE_SECONDS or view.who != YOU:
-        return view
-    found = line_handling(view.alert, opened, situation)
-    return view if found is None else replace(view, who=found[0], handling=found[1])
-
-
-def _of_standstill(view: AlertView, stalled: Collection[str]) -> AlertView:
-    """Returns the view of an alert that only follows from a stall with nobody to act on it."""
-    if view.alert.name not in STALL_CONSEQUENCES or view.alert.run not in stalled:
-        return view
-    return replace(view, who=NOBODY, handling=OF_STANDSTILL)
 
 
 def _rank(view: AlertView) -> tuple[tuple[int, int], bool, float]:
@@ -218,12 +161,12 @@ def _view(
     if not alert.remediation and quiet:
         return AlertView(alert, NOBODY, "for information")
     acts = bool(alert.remediation) or alert.name.startswith(_HEEDS_HOLDS)
-    if (found := _before_decisions(key, situation, may_hold=acts)) is not None:
+    if (found := before_decisions(key, situation, may_hold=acts)) is not None:
         return AlertView(alert, *found)
     if not alert.remediation:
-        return AlertView(alert, *_without_playbook(alert, situation))
-    if gone := next(_given_up(key, [*situation.given_up, *situation.given_up_before]), ""):
-        return AlertView(alert, YOU, f"the remediator gave up on {gone}")
+        return AlertView(alert, *_NO_ACTION)
+    if gone := _given_up(alert, [*situation.given_up, *situation.given_up_before]):
+        return AlertView(alert, *gone)
     if situation.mode == "observe":
         return AlertView(alert, YOU, "the remediator only observes")
     if not complete:
@@ -233,131 +176,177 @@ def _view(
     return AlertView(alert, YOU, "the remediator has not received it")
 
 
-def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
-    key = WorkerKey(alert.run, alert.worker)
-    before = () if alert.name == GAVE_UP else situation.given_up_before
-    gone = next(_given_up(key, [*situation.given_up, *before]), "")
-    if gone and alert.name in (STALL, GAVE_UP):
-        return YOU, f"the remediator gave up on {gone}"
-    if alert.name == GAVE_UP:  # an operator has started it, or its alert has ended
-        return NOBODY, "what the remediator gave up is over: the alert ends within two minutes"
-    if alert.name == STALL or is_halted(alert, situation.halted):
-        return situation.stall_handling(alert.run)
-    return passed_wait(alert, situation) or (YOU, "the remediator takes no action on it")
-
-
-def handling_of(
-    incident: Incident, situation: Situation, *, active: bool = True
-) -> tuple[str, str]:
-    """Returns who acts on an open incident, and what is done: see AlertView.
-
-    `active`: whether its alert is; else no end of it is announced.
-    """
-    key = WorkerKey(incident.run, incident.worker)
-    if end := alert_end(incident.alert, key, incident.starts_at, situation):
-        return NOBODY, end.text if active else end.what
-    # No action would follow the end of a hold, and none in progress spares an operator the cause.
-    acts = incident.last_decision != "act hold"
-    if acts and (found := _before_decisions(key, situation, incident.id, may_hold=True)):
-        return found
-    is_held, by = incident.last_decision.endswith(_HELD_BY_ALERT), incident.last_detail
-    if is_held and (end := alert_end(by, key, incident.starts_at, situation)):
-        return REMEDIATOR, f"waits for the end of {by} ({end.text})"
-    return _by_decision(incident, situation)
-
-
-def _by_decision(incident: Incident, situation: Situation) -> tuple[str, str]:
-    verdict, _, reason = incident.last_decision.partition(" ")
-    described = _described(incident, reason, pages=situation.pages)
-    outlasts = reason in STOPPED and incident.alert.startswith(OUTLASTS_RUN)
-    if (reason in _OVER and not outlasts) or incident.is_over:
-        return NOBODY, described
-    if reason == "stall_lasts":
-        return situation.stall_handling(incident.run)
-    if reason == "held":  # that hold is not in force any more
-        verdict = ""
-    if situation.mode == "observe" and verdict != "act":
-        proposes = reason == "observe_mode"
-        more = "proposes an action and waits for your approval" if proposes else "only observes"
-        return YOU, f"the remediator {more}"
-    if verdict == "act" and reason in _PASSIVE:
-        return YOU, described if reason in _CALLS and not situation.pages else _PASSIVE[reason]
-    blocked = (
-        verdict
-        and reason in BLOCKING
-        and situation.now - (incident.blocked_since or incident.last_decided_at) >= BLOCKED_SECONDS
-    )
-    if blocked or reason == _HELD_BY_ALERT or (verdict and is_unattended(incident.last_decision)):
-        own = reason in _OWN_SUBJECT or (reason in _CALLS and not situation.pages)
-        return YOU, described if own else f"the remediator does not act: {described}"
-    if verdict == "act":
-        return REMEDIATOR, f"is about to act: {described}"
-    if verdict == "wait":
-        return REMEDIATOR, f"waits: {described}"
-    return REMEDIATOR, "is deciding what to do"
-
-
-def _described(incident: Incident, reason: str, *, pages: bool) -> str:
-    """Returns the reason of a decision in words, with what an operator does about it.
-
-    `pages`: whether a receiver is notified where a playbook calls an operator.
-    """
-    if reason in _CALLS and not pages:
-        return f"the remediator {calls_nobody('paged')}"
-    described, detail = event_text.describe_reason(reason), incident.last_detail
-    if detail and reason == "cooldown":
-        return f"{described}, {detail}"
-    if reason in NEEDS_OPERATOR:  # who acts is shown beside it
-        return "; ".join(filter(None, (event_text.brief_reason(reason), detail)))
-    shown = reason in ("unknown_target", "busy")
-    return event_text.describe_reason(reason, detail) if shown else described
-
-
-def _before_decisions(
-    key: WorkerKey, situation: Situation, incident: int | None = None, *, may_hold: bool
-) -> tuple[str, str] | None:
-    """Returns who acts where a hold or an action in progress decides that, else None.
-
-    Without `may_hold` no action would follow the end of a hold.
-    """
-    doing = next(
-        (
-            text
-            for action in reversed(situation.actions)
-            if (action.incident == incident or action.key == key)
-            and (text := action_in_progress(action))
-        ),
-        "",
-    )
-    holds = in_force(situation.holds) if may_hold else ()
-    if hold := next((one for one in holds if one.covers(key)), None):
-        return holder(hold, situation.now), held(hold, doing)
-    return (REMEDIATOR, doing) if doing else None
-
-
-def _given_up(key: WorkerKey, given_up: Collection[WorkerKey]) -> Iterator[str]:
-    """Yields the names of the workers of an alert that were given up."""
+def _given_up(alert: Alert, given_up: Collection[WorkerKey]) -> Handling | None:
+    """Returns that the remediator gave up on a worker of an alert, if it did."""
     for gone in given_up:
-        if gone.run == key.run and key.worker in ("", gone.worker):
-            yield subject(*gone)
+        if gone.run == alert.run and alert.worker in ("", gone.worker):
+            return YOU, f"the remediator gave up on {subject(*gone)}"
+    return None
 
 
-def action_in_progress(action: PastAction) -> str:
-    """Returns `is restarting demo/rollout-0`, or "" for an action that has ended."""
-    if action.ended_at is not None or action.result == "interrupted":
-        return ""
-    doing, done = _DOING.get(action.kind, ("", ""))
-    target = "the GPUs" if action.key == GPUS else subject(*action.key)
-    if doing and action.result is not None:
-        return f"is checking that {done} {target} has helped"
-    return f"{doing} {target}" if doing else ""
+def _of_refusal(view: AlertView, incidents: Sequence[Incident], situation: Situation) -> AlertView:
+    """Returns the view of an alert without a playbook with the reason of a refusal behind it.
+
+    Nothing was attempted: that the remediator gave up is only half of it.
+    """
+    if view.incident is not None or view.who != YOU or view.alert.name not in (STALL, GAVE_UP):
+        return view
+    trainers = situation.trainers
+    found = next((one for one in incidents if is_refused(one, view.alert, trainers)), None)
+    if found is None:
+        return view
+    reason = found.last_decision.partition(" ")[2]
+    who, handling = handling_of(found, situation)
+    return replace(view, who=who, handling=handling, reason=reason, incident=found.id)
 
 
-def subject(run: str, worker: str) -> str:
-    """Returns the run and worker of an alert, bounded and printable."""
-    return "/".join(bounded(part) for part in (run, worker) if part) or "the host"
+def _by_name(view: AlertView, others: _Others) -> AlertView:
+    """Returns the view with who acts on just this kind of alert; any other view as it is."""
+    decide = _BY_NAME.get(view.alert.name)
+    found = None if decide is None else decide(view, others)
+    return view if found is None else replace(view, who=found[0], handling=found[1])
 
 
-def bounded(name: str) -> str:
-    """Returns a name, bounded and printable."""
-    return event_text.printable(name[:MAX_NAME_LENGTH])
+def _what_gave_up(view: AlertView, others: _Others) -> Handling | None:
+    if not view.is_unhandled:
+        return None
+    # Else an operator has started it, or its alert has ended.
+    over = "what the remediator gave up is over: the alert ends within two minutes"
+    return _given_up(view.alert, others.situation.given_up) or (NOBODY, over)
+
+
+def _stall(view: AlertView, others: _Others) -> Handling | None:
+    alert, situation = view.alert, others.situation
+    passed = _has_stepped_since(alert, alert.starts_at, situation)
+    if passed and view.incident is None and alert.run not in situation.halted:
+        return passed
+    if not view.is_unhandled:
+        return None
+    gone = _given_up(alert, [*situation.given_up, *situation.given_up_before])
+    return gone or situation.stall_handling(alert.run)
+
+
+def _has_stepped_since(alert: Alert, began: float, situation: Situation) -> Handling | None:
+    """Returns that nobody acts on an alert whose run has made a step since it began, if it has."""
+    if situation.last_steps.get(alert.run, 0.0) <= began:
+        return None
+    return NOBODY, "its run has made a step since: the alert ends within half a minute"
+
+
+def _consequence(view: AlertView, others: _Others) -> Handling | None:
+    """Returns that nobody acts on what a run does not do because it stands still."""
+    run = view.alert.run
+    if run in others.stalled:
+        return NOBODY, OF_STANDSTILL
+    halted = is_halted(view.alert, others.situation.halted)
+    return others.situation.stall_handling(run) if halted and view.is_unhandled else None
+
+
+def _wait(view: AlertView, others: _Others) -> Handling | None:
+    """Returns that nobody acts on a wait for rollouts that ends, and why.
+
+    A step ends it, and so does the first batch after a worker of the run was healed.
+    """
+    alert, situation = view.alert, others.situation
+    if not view.is_unhandled:
+        return None
+    if passed := _has_stepped_since(alert, alert.starts_at - SCRAPE_SECONDS, situation):
+        return passed
+    for action in reversed(situation.actions):
+        ended = action.ended_at
+        healed = action.healed and ended is not None and situation.now - ended < HEALED_SECONDS
+        if healed and action.key.run == alert.run and alert.labels.get("cause") == "slow":
+            return NOBODY, f"{'/'.join(action.key)} was healed: the alert ends within two minutes"
+    return None
+
+
+def _error_line(view: AlertView, others: _Others) -> Handling | None:
+    """Returns who acts on the fault that an error line is a sign of, None where only you do."""
+    alert, situation = view.alert, others.situation
+    if view.who != YOU:
+        return None
+    own = [
+        handling
+        for key, handling in others.opened
+        if key == WorkerKey(alert.run, "") or _may_have_written(key, alert, situation)
+    ]
+    if found := next((one for one in own if one[0] == REMEDIATOR), None):
+        return found
+    # Where the fault has an alert of its own, that one decides.
+    before = None if own else _before_an_alert(alert, situation)
+    if before is not None or any(who == YOU for who, _ in own):  # it may be the fault of this line
+        return before
+    return _of_a_run_before(alert, situation) or _caught(alert, situation)
+
+
+_BY_NAME: Mapping[str, Callable[[AlertView, _Others], Handling | None]] = {
+    GAVE_UP: _what_gave_up,
+    STALL: _stall,
+    **dict.fromkeys(STALL_CONSEQUENCES, _consequence),
+    WAITING: _wait,
+    **dict.fromkeys(LINE_SECONDS, _error_line),
+}
+"""Who acts on an alert on which no playbook acts, by its name; None: as on any other alert."""
+
+
+def _caught(alert: Alert, situation: Situation) -> tuple[str, str] | None:
+    """Returns that nobody acts on a trainer that has made steps since it ran out of GPU memory.
+
+    A run goes on without what other errors have cost it, such as a worker or a checkpoint.
+    """
+    if alert.labels.get("pattern") not in CAUGHT:
+        return None
+    of_trainer = any(_may_have_written(one, alert, situation) for one in situation.trainers)
+    if not of_trainer or situation.last_steps.get(alert.run, 0.0) <= alert.starts_at:
+        return None
+    soon = line_end(alert.name)
+    return NOBODY, f"its run has made steps since: the alert ends within {soon}"
+
+
+def _may_have_written(key: WorkerKey, alert: Alert, situation: Situation) -> bool:
+    """Whether a line is of this worker: of another one, who acts there heals nothing here.
+
+    The lines of a log that has no worker's name are those of the trainers.
+    """
+    log = _worker_of(alert)
+    if log in situation.announced or log in situation.may_restart or alert.worker:
+        return key == log
+    return key == log or (key.run == log.run and key in (situation.trainers or ()))
+
+
+def _worker_of(alert: Alert) -> WorkerKey:
+    return WorkerKey(alert.run, alert.worker or alert.labels.get("log", ""))
+
+
+def _before_an_alert(alert: Alert, situation: Situation) -> tuple[str, str] | None:
+    """Returns how a command that has failed is started again, before its alert."""
+    for key, worker in situation.announced.items():
+        if not worker.announcement.failure or not _may_have_written(key, alert, situation):
+            continue
+        who, handling = situation.before_alert(key)
+        if who in (REMEDIATOR, NOBODY) and not any(one.covers(key) for one in situation.holds):
+            return who, handling
+    return None
+
+
+def _of_a_run_before(alert: Alert, situation: Situation) -> tuple[str, str] | None:
+    """Returns that nobody acts on the line of a run that has finished, or was started since."""
+    if end := alert_end(alert.name, _worker_of(alert), alert.starts_at, situation):
+        return NOBODY, end.text
+    announced = situation.announced.get(_worker_of(alert))
+    if announced is not None and announced.announcement.has_ended:
+        return None
+    if announced is not None:
+        started = announced.announcement.started_at or 0.0
+    else:
+        healed = (
+            one.acted_at
+            for one in situation.actions
+            if one.healed and _may_have_written(one.key, alert, situation)
+        )
+        started = max(healed, default=0.0)
+    # A line that came later would keep the alert active.
+    if alert.starts_at < started and situation.now - started < LINE_SECONDS[alert.name]:
+        soon = line_end(alert.name)
+        return NOBODY, f"its run has been started since: the alert ends within {soon}"
+    return None

@@ -71,7 +71,8 @@ def find_blocker(
     run = exporter.runs.get(target.run)
     own = [action for action in state.actions if action.key == target.key]
     # Restarts without a newer step or checkpoint are a slow crash loop (harms 11 and 21).
-    if (vain := count_without_progress(own, run)) >= target.max_restarts_without_progress:
+    vain = count_without_progress(own, run, state.operator_start(target.key))
+    if vain >= target.max_restarts_without_progress:
         return context.refuse(
             "restarts_without_progress", target, f"{vain} restarts brought no progress"
         )
@@ -82,7 +83,10 @@ def find_blocker(
     problem = disk_problem(exporter, target.run, path, reserve, now)
     worker = exporter.workers.get(context.affected_worker(target))
     problem = problem or full_at_its_end(
-        *(exporter, target.run, path, now), worker=worker, history=own
+        *(exporter, target.run, path, now),
+        worker=worker,
+        history=own,
+        without_room_at=state.without_room.get(target.run, 0.0),
     )
     if problem:
         return context.wait("disk_unusable", target, problem)

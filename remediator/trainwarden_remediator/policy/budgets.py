@@ -36,7 +36,8 @@ def count_attempts(
     if any(map(context.state.setup.is_trainer, target.keys)):
         exporter = _exporter(context) if seen else None
         run = exporter.runs.get(target.key.run) if exporter is not None else None
-        own = since_progress([one for one in history if one.key == target.key], run)
+        started_at = context.state.operator_start(target.key)
+        own = since_progress([one for one in history if one.key == target.key], run, started_at)
         history = [one for one in history if one.key != target.key or one in own]
     return sum(context.now - action.intent_at < target.attempts_window for action in history)
 

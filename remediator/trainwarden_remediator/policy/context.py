@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -100,6 +101,12 @@ class PolicyState:
     """The approvals of the next action, by incident."""
     finished: Mapping[WorkerKey, float] = field(default_factory=dict)
     """When workers that an action had started exited with status 0 (Unix seconds)."""
+    watchdog_at: float = 0.0
+    """When the watchdog alert last arrived (Unix seconds)."""
+    started_at: float | None = None
+    """When this program started, while the watchdog alert has arrived since; else None."""
+    without_room: Mapping[str, float] = field(default_factory=dict)
+    """When a watched disk of a run was last seen without room, by run (Unix seconds)."""
     config_problem: str = ""
     """Why exporter.yml cannot be used as it is now, or ""."""
 
@@ -118,6 +125,11 @@ class PolicyState:
         """
         stops = (one for one in self.holds if one.everything or any(map(one.covers, keys)))
         return next(stops, None)
+
+    def operator_start(self, key: WorkerKey) -> float:
+        """When an operator last started a worker of `trainwarden run`; infinite for any other."""
+        found = self.setup.announced.workers.get(key)
+        return math.inf if found is None else found.announcement.announced_at
 
     def newest_start(self, incident: Incident) -> float:
         """When the newest open incident of the same playbook, run and worker started."""

@@ -70,12 +70,11 @@ def decide(incident: Incident, state: PolicyState, now: float) -> Decision:
                 if stalls and not stopped
                 else Decision(Verdict.REFUSE, "resolved")
             )
+        if stopped:
+            return _decide_stopped(incident, state, now)
         # An alert that is no longer repeated is from before an outage (harm 5).
-        if now - incident.last_received_at > state.config.alert_stale_after:
-            return _decide_unrepeated(incident, state, now)
-    if stopped:
-        reason = state.setup.stop_reason(incident.run, incident.worker)
-        return Decision(Verdict.REFUSE, reason)
+        if (unrepeated := _decide_unrepeated(incident, state, now)) is not None:
+            return unrepeated
     if not incident.remediation:
         return Decision(Verdict.REFUSE, "no_remediation")
     if playbook is None:
@@ -135,22 +134,44 @@ def _without_checkpoint(incident: Incident) -> Decision | None:
     return Decision(Verdict.REFUSE, "no_checkpoint", detail=incident.last_detail)
 
 
-def _decide_unrepeated(incident: Incident, state: PolicyState, now: float) -> Decision:
-    """Decides whether an alert that was not repeated for a long time is over.
+def _decide_stopped(incident: Incident, state: PolicyState, now: float) -> Decision:
+    """Decides about an alert of what an operator has stopped.
+
+    Its end never arrives where another alert inhibits it, or this program is down meanwhile.
+    """
+    stopped = Decision(Verdict.REFUSE, state.setup.stop_reason(incident.run, incident.worker))
+    quiet = min(incident.repeated_for(stopped, now), now - incident.last_received_at)
+    if quiet < RELIST_GRACE_SECONDS:
+        return stopped
+    if state.snapshot is None:
+        return Decision(Verdict.OBSERVE_FIRST, "needs_observation")
+    alerts = state.snapshot.alerts
+    gone = alerts is not None and incident.fingerprint not in alerts.states
+    return Decision(Verdict.REFUSE, "alert_stale") if gone else stopped
+
+
+def _decide_unrepeated(incident: Incident, state: PolicyState, now: float) -> Decision | None:
+    """Decides about an alert that was not repeated for a long time; None for any other.
 
     An alert that blocks other actions is kept while Alertmanager cannot be reached, lists it, or
     may have just started and know no alerts yet: the actions that it blocks could do harm (harm 5).
-    A step of the clock does not end it either.
+    A step of the clock does not end it either. If it fires after all, it is opened again.
     """
+    is_stale = now - incident.last_received_at > state.config.alert_stale_after
+    # Its end may have come while this program was down.
+    end_missed = state.started_at is not None and incident.last_received_at < state.started_at
+    if not (is_stale or end_missed):
+        return None
     if not blocks_others(incident, state):
         # The alert that holds its restarts may inhibit it: its condition may last.
         held = incident.last_decision == HELD_BY_ALERT
         detail = incident.last_detail if held else ""
-        return Decision(Verdict.REFUSE, "alert_stale", detail=detail)
+        return Decision(Verdict.REFUSE, "alert_stale", detail=detail) if is_stale else None
     if state.snapshot is None:
         return Decision(Verdict.OBSERVE_FIRST, "needs_observation")
     if state.snapshot.alerts is None:
-        return Decision(Verdict.WAIT, "observation_failed", detail=state.snapshot.unknown)
+        unknown = Decision(Verdict.WAIT, "observation_failed", detail=state.snapshot.unknown)
+        return unknown if is_stale else None
     if incident.fingerprint in state.snapshot.alerts.states:
         return Decision(Verdict.ACT, "hold")
     gone = Decision(Verdict.WAIT, "not_active", detail="Alertmanager does not list it")

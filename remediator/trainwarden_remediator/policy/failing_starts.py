@@ -40,8 +40,10 @@ tries again."""
 FAILED_AFTER = "It failed after"
 """How the advice on a worker that fails at each start begins: with how often it was restarted."""
 
+_NO_HELP = "Another restart alone does not help"
+_FOR_A_WHILE = "Each restart helps for a while"
 _UNTIL_CRASH = "Each restart helps until the next crash, and repeats what was not saved"
-"""What is wrong with restarts that heal a worker that crashes again."""
+"""What is wrong with restarts: that heal nothing, a worker that fails later, or that crashes."""
 
 
 def mend_hint(alert: str) -> str:
@@ -49,7 +51,7 @@ def mend_hint(alert: str) -> str:
     if alert == WORKER_GONE:
         return f"{_UNTIL_CRASH}: mend its cause."
     _, _, mend = _CAUSES.get(alert, ("", "", "mend its cause"))
-    return f"Each restart helps for a while: {mend}."
+    return f"{_FOR_A_WHILE}: {mend}."
 
 
 def failed_restarts(
@@ -110,17 +112,17 @@ def mending(
     start = announced.start_command(key)
     typed = f" yourself{f': {as_typed(start)}' if start and '`' not in start else ''}."
     if found_loop := _own_loop(alert, actions, 0.0 if one is None else one.announced_at):
-        who, grows, mend = found_loop
+        who, grows, helps = found_loop
         lives = one is not None and not one.has_ended
         stop = f"`{stop_command(key, announced.workers)}` ends it"
         goes_on = f" It still runs{grows}: {stop}." if lives else ""
-        return f"{who}.{goes_on} Another restart alone does not help: {mend}, then start it{typed}"
+        return f"{who}.{goes_on} {helps}, then start it{typed}"
     if alert.name not in FAILING:
         return ""
     doing = any(action.key == key and action.ended_at is None for action in actions)
     failed = failed_restarts(key, actions, announced)
     crashes = [] if failed else _healed_crashes(alert, actions, announced)
-    helps = "Another restart alone does not help"
+    helps = _NO_HELP
     if len(crashes) >= REPEATED:
         times = len(crashes) + (doing or alert.name != RESTART_LOOP)
         since = format_clock(crashes[0].intent_at, alert.starts_at)
@@ -143,7 +145,7 @@ def _own_loop(
 ) -> tuple[str, str, str] | None:
     """Returns who has restarted a worker in a loop though it did not fail.
 
-    Also what the worker does while it runs, and what mends that.
+    Also what the worker does while it runs, whether its restarts help, and what mends it.
 
     None for any other alert, and if one of the restarts was of a worker that was gone. An operator
     has started the worker at `started_at`.
@@ -166,7 +168,9 @@ def _own_loop(
         why, grows, mend = _CAUSES[named[0]]
     else:
         why, grows, mend = f"for {' and '.join(named)}", "", "mend the cause of that"
-    return f"The remediator restarted it {plural(len(own), 'time')} {since} {why}", grows, mend
+    helps = _FOR_A_WHILE if all(one.healed for one in own if one.ended_at is not None) else _NO_HELP
+    who = f"The remediator restarted it {plural(len(own), 'time')} {since} {why}"
+    return who, grows, f"{helps}: {mend}"
 
 
 def _who(failed: Sequence[PastAction], announced: Announcement | None, *, doing: bool) -> str:

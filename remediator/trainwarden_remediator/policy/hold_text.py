@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_clock
 from trainwarden_exporter.runtime.responsibility import who_acts
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal import event_text
+from trainwarden_remediator.model import BLOCKED_SECONDS
 
 MAX_WHO_LENGTH = 200
 """Characters of the name of who set a hold."""
@@ -41,7 +44,33 @@ def describe_hold(hold: Hold, now: float) -> str:
 
 def in_force(holds: Sequence[Hold]) -> Sequence[Hold]:
     """Returns the holds, the widest and longest first."""
-    endless = float("inf")
-    return sorted(
-        holds, key=lambda one: (not one.everything, -(endless if one.until is None else one.until))
-    )
+    return sorted(holds, key=lambda one: (not one.everything, -_end(one)))
+
+
+def hold_on(key: WorkerKey, holds: Sequence[Hold]) -> Hold | None:
+    """Returns the hold on a worker that ends last, the widest of equal ones; None without any."""
+    own = (one for one in in_force(holds) if one.covers(key))
+    return max(own, key=_end, default=None)
+
+
+def end_soon(holds: Sequence[Hold], run: str, now: float) -> bool:
+    """Whether all holds that may stop an action on a run end within BLOCKED_SECONDS, or have ended.
+
+    A hold that ended a moment ago by the clock, which may have been set, ends soon, too.
+    """
+    own = (one for one in holds if one.everything or one.run == run)
+    return all(abs(_end(one) - now) <= BLOCKED_SECONDS for one in own)
+
+
+def actions_start_again(hold: Hold | None, now: float) -> str:
+    """Returns when actions that an operator holds start again, as a sentence."""
+    if hold is None:  # it has ended, or is on another worker
+        return "Actions start again at the end of the hold, or once an operator runs `resume`."
+    if hold.until is None:
+        return "No action starts until an operator runs `resume`."
+    at = format_clock(hold.until, now)
+    return f"Actions start again at {at}, or sooner once an operator runs `resume`."
+
+
+def _end(hold: Hold) -> float:
+    return math.inf if hold.until is None else hold.until

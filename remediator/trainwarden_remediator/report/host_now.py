@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import (
     NOBODY,
+    NOT_FINITE_HANDLING,
     NOTHING_YET,
+    STALL_HANDLINGS,
     YOU,
     as_sentence,
     urgency,
@@ -18,7 +21,6 @@ from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.alert_handling import AlertView, build_alert_views
 from trainwarden_remediator.policy.halts import halted_runs
 from trainwarden_remediator.policy.hold_text import held, holder, in_force
-from trainwarden_remediator.policy.passed_waits import last_steps
 from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.model import IncidentRecord
@@ -27,6 +29,10 @@ from trainwarden_remediator.report.summary import headline
 LATE_STEP_SECONDS = 40.0
 """A step is late when it takes longer than the usual one by this, or by the usual one if that is
 longer, as on the exporter's page."""
+
+Trouble = Literal["silent", "handled", "yours"]
+"""How a run is not well: it stands still, and may evaluate; it is being healed, or held; or an
+operator has to act."""
 
 PAUSES = frozenset({"starting", "saving", "evaluating", "updating_weights", "finished"})
 """Phases in which a long time without a step is usual."""
@@ -54,7 +60,7 @@ def host_now(current: CurrentState, incidents: Sequence[IncidentRecord], now: fl
         announced=current.announced.workers,
         halted={} if isinstance(exporter, str) else halted_runs(exporter),
         finished=() if isinstance(exporter, str) else exporter.finished_runs,
-        last_steps={} if isinstance(exporter, str) else last_steps(exporter),
+        last_steps={} if isinstance(exporter, str) else exporter.last_steps,
     )
     opened = [alert.incident for one in incidents for alert in one.alerts if alert.closed is None]
     count = len({one.outage for one in opened})
@@ -109,19 +115,29 @@ def _faults(host: HostNow, exporter: ExporterState) -> Iterator[tuple[str, str, 
     for name, run in exporter.runs.items():
         if has_stalled(run, host.now):
             yield name, *host.situation.stall_handling(name)
+        if run.saves_spoilt:
+            yield name, YOU, NOT_FINITE_HANDLING
 
 
-def unwell_runs(host: HostNow) -> Mapping[str, bool]:
-    """Returns the runs that somebody acts on, and whether an operator has to."""
+def unwell_runs(host: HostNow) -> Mapping[str, Trouble]:
+    """Returns the runs that are not well, by the worst that is known of each."""
     views = [one for one in host.views or () if one.tone in ("bad", "warn")]
-    found = [(one.alert.labels.get("run", ""), one.who) for one in views]
-    found += [(one.affected_run, YOU) for one in host.incidents if is_lost(one)]
+    found = [(one.alert.run, one.who, one.handling) for one in views]
+    found += [(one.affected_run, YOU, "") for one in host.incidents if is_lost(one)]
+    silent: list[str] = []
     if isinstance(exporter := host.current.exporter, ExporterState):
-        alerted = {run for run, _ in found}
-        faults = ((run, who) for run, who, _ in _faults(host, exporter))
-        found += [one for one in faults if one[0] not in alerted]
-    yours = {run for run, who in found if who == YOU}
-    return {run: run in yours for run, who in found if who != NOBODY}
+        alerted = {run for run, *_ in found}
+        found += [one for one in _faults(host, exporter) if one[0] not in alerted]
+        runs = exporter.runs.items()
+        silent = [run for run, one in runs if stands_still(one, host.now) and not one.stuck]
+    found = [one for one in found if one[1] != NOBODY]
+    handled = {run for run, _, how in found if not (run in silent and how in STALL_HANDLINGS)}
+    yours = {run for run, who, _ in found if who == YOU}
+    return {
+        **dict.fromkeys(silent, "silent"),
+        **dict.fromkeys(handled, "handled"),
+        **dict.fromkeys(yours, "yours"),
+    }
 
 
 def is_lost(incident: IncidentRecord) -> bool:
@@ -130,10 +146,12 @@ def is_lost(incident: IncidentRecord) -> bool:
 
 
 def has_stalled(run: RunState, now: float) -> bool:
+    """Whether a run is silent for longer than its limit, as on the exporter's page."""
     progress_at = max(run.last_step_at or 0.0, run.progress_at or 0.0)
     if run.finished or run.ends or not progress_at or run.trainer_processes == 0:
         return False
-    return run.stall_limit is not None and now - progress_at > run.stall_limit
+    limit = run.stall_limit if run.pause_limit is None else run.pause_limit
+    return limit is not None and now - progress_at > limit
 
 
 def stands_still(run: RunState, now: float) -> bool:

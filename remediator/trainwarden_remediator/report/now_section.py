@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, describe_end
@@ -9,15 +10,20 @@ from trainwarden_exporter.runtime.formatting import describe_finish, format_dura
 from trainwarden_exporter.runtime.responsibility import LABEL
 from trainwarden_exporter.step_dirs.names import number_unit
 from trainwarden_remediator.journal.evidence_text import describe_exit
+from trainwarden_remediator.journal.recurrence import describe_recurrence
 from trainwarden_remediator.observation.model import RunState
 from trainwarden_remediator.policy.alert_handling import AlertView
 from trainwarden_remediator.policy.conditions import BUSY
+from trainwarden_remediator.policy.failing_starts import mend_hint
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.host_now import HostNow, first_to_act, stands_still
 from trainwarden_remediator.report.incident import ReportStyle
 from trainwarden_remediator.report.markdown import bullets, code, text
-from trainwarden_remediator.report.repeats import repeats
+from trainwarden_remediator.report.model import IncidentRecord
 from trainwarden_remediator.report.todo_section import describe_todo, on_subject
+
+REPEATS = 2
+"""Number of incidents of the same kind from which on they repeat."""
 
 
 def now_section(host: HostNow, style: ReportStyle) -> str:
@@ -35,7 +41,7 @@ def now_section(host: HostNow, style: ReportStyle) -> str:
             )
         ),
     ]
-    if again := bullets(repeats(host.incidents)):
+    if again := bullets(_repeats(host.incidents)):
         parts += ["## What repeats", again]
     todo = bullets(describe_todo(host))
     return "\n\n".join([*parts, "## What to do", todo or "Nothing now."])
@@ -98,7 +104,7 @@ def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
         if run.checkpoint_at is not None:
             saved += f", {style.times.clock(run.checkpoint_at)}"
         until = run.loss_finite_until
-        if until is not None and (run.checkpoint or 0) > until:
+        if until is not None and run.saves_spoilt:
             saved += f", **after step {until:,.0f}, the last with a finite loss**"
     stands, at = stands_still(run, now), run.last_step_at
     if at is None and stands:
@@ -147,3 +153,27 @@ def _alerts(
         since = style.times.clock(alert.starts_at)
         handled = f"**{text(view.who)}** ({text(view.handling)})"
         yield f"{text(alert.name)}{kind}{on_subject(alert)}, since {since}: {handled}.{summary}"
+
+
+def _repeats(incidents: Sequence[IncidentRecord]) -> Iterator[str]:
+    """Yields `demo/inference: TrainingInferenceDown 3 times in 13 min`, the most frequent first."""
+    by_kind: dict[tuple[str, str], list[IncidentRecord]] = defaultdict(list)
+    for one in incidents:
+        by_kind[one.name, one.alert].append(one)
+    for (name, alert), own in sorted(by_kind.items(), key=lambda item: -len(item[1])):
+        if len(own) >= REPEATS:
+            times = [one.starts_at for one in own]
+            within = format_duration(round(max(times) - min(times)))
+            often = f"{text(alert)} {len(own)} times in {within}."
+            again = text(_healed_again(own))
+            yield f"{code(name)}: {often}{again and f' {again}'}"
+
+
+def _healed_again(incidents: Sequence[IncidentRecord]) -> str:
+    """Returns at which pace a fault comes again that each restart heals, and what mends it."""
+    outcomes = (
+        e for one in reversed(incidents) for e in reversed(one.events) if e.kind == "outcome"
+    )
+    last = next(outcomes, None)
+    again = "" if last is None else describe_recurrence(last)
+    return f"Healed {again}. {mend_hint(incidents[-1].alert)}" if again else ""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from trainwarden_exporter.runtime.formatting import format_duration, plural
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.report.fault import downtime, interruption
-from trainwarden_remediator.report.host_now import has_stalled, stands_still
+from trainwarden_remediator.report.host_now import Trouble, has_stalled, stands_still
 from trainwarden_remediator.report.markdown import text
 from trainwarden_remediator.report.model import IncidentRecord
 from trainwarden_remediator.report.summary import HeadlineState, headline
@@ -37,9 +37,12 @@ _WORST: Mapping[HeadlineState, str] = {
 }
 """What became of a fault, the worst first."""
 
-_HANDLED = "is being healed or held"
+_TROUBLES: Mapping[Trouble, str] = {
+    "silent": "stands still",
+    "handled": "is being healed or held",
+}
 
-_PLURALS = {"was": "were", "is": "are", "needs": "need"}
+_PLURALS = {"was": "were", "is": "are", "needs": "need", "stands": "stand"}
 
 
 def format_period(seconds: float) -> str:
@@ -54,12 +57,12 @@ def opening(
     incidents: Sequence[IncidentRecord],
     period: str,
     now: float,
-    unwell: Mapping[str, bool] = MappingProxyType({}),
+    unwell: Mapping[str, Trouble] = MappingProxyType({}),
 ) -> str:
     """Returns two sentences at `now` (Unix seconds); `period` is the time of the incidents.
 
-    `unwell` are the runs that somebody acts on, and whether an operator has to. Of many runs, the
-    second sentence is a paragraph of its own.
+    `unwell` are the runs that are not well. Of many runs, the second sentence is a paragraph of its
+    own.
     """
     costs: dict[Fault, float] = {}
     for one in incidents:
@@ -71,15 +74,14 @@ def opening(
     return f"{_time_sentence(exporter, costs, now)} {faults}"
 
 
-def _many_runs_sentence(exporter: ExporterState, unwell: Mapping[str, bool]) -> str:
-    count = len(exporter.runs)
-    yours, others = (
-        [name for name in exporter.runs if unwell.get(name) is needs_you]
-        for needs_you in (True, False)
-    )
-    if not yours and not others:
+def _many_runs_sentence(exporter: ExporterState, unwell: Mapping[str, Trouble]) -> str:
+    states = [unwell.get(name) for name in exporter.runs]
+    count, well = len(states), states.count(None)
+    if well == count:
         return f"All {count} runs are well."
-    parts = [(count - len(yours) - len(others), "is well", ""), (len(others), _HANDLED, "")]
+    parts = [(well, "is well", "")]
+    parts += [(states.count(one), words, "") for one, words in _TROUBLES.items()]
+    yours = [name for name in exporter.runs if unwell.get(name) == "yours"]
     more = f" and {len(yours) - MAX_NAMES} more" if len(yours) > MAX_NAMES else ""
     parts.append((len(yours), "needs you", f": {text(', '.join(yours[:MAX_NAMES]))}{more}"))
     shown = (f"{_counted(number, what)}{names}" for number, what, names in parts if number)

@@ -88,14 +88,21 @@ def _reason(reason: str, detail: str) -> str:
 
 
 def _result_text(action: ActionRecord) -> str:
+    is_over = action.outcome is not None or action.result == "interrupted"
+    word = outcome_word(action)
+    return f"**{word}**" if is_over and action.kind != "notify" else word
+
+
+def outcome_word(action: ActionRecord) -> str:
+    """Returns what has become of an action, in a few words."""
     if action.kind == "notify":
         return "queued for delivery"
     if action.outcome == "healed":
-        return "**healed**"
+        return "healed"
     if action.outcome is not None:
-        return "**not healed**" if action.result == "done" else "**failed**"
+        return "not healed" if action.result == "done" else "failed"
     if action.result == "interrupted":
-        return "**interrupted**"
+        return "interrupted"
     return "done, not verified yet" if action.result else "in progress"
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_remediator.journal.event_text import brief_reason, describe_reason
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, WORKER_GONE
+from trainwarden_remediator.policy.alert_end import outlasts_stop
 from trainwarden_remediator.report.fault import downtime, origin
 from trainwarden_remediator.report.markdown import format_elapsed
 from trainwarden_remediator.report.model import ActionRecord, IncidentRecord
@@ -59,7 +60,7 @@ def _headline(incident: IncidentRecord) -> Headline:
     healed = [
         action
         for action in incident.repairs
-        if action.outcome == "healed" and not _started_by(incident, action)
+        if action.outcome == "healed" and not started_by(incident, action)
     ]
     last = _last_reason(incident)
     if _ended_since(incident):
@@ -71,8 +72,7 @@ def _headline(incident: IncidentRecord) -> Headline:
         sentence = f"**An operator is needed**{tried}: {why}."
         return Headline("person", "**operator needed**", sentence)
     if incident.is_held and incident.repairs and not healed:
-        is_gone = any(one.alert == WORKER_GONE for one in incident.alerts)
-        why = "it fails at each start" if is_gone else "restarts do not help"
+        why = _why_held(incident)
         sentence = f"**An operator is needed**{tried}: {why}."
         return Headline("person", "**operator needed**", sentence)
     under_way = [one for one in incident.repairs if one.outcome is None and one.result is None]
@@ -88,7 +88,8 @@ def _headline(incident: IncidentRecord) -> Headline:
         )
     if incident.closed is None and incident.resolved_at is None:
         mended = last in _WATCHED or (last == "restart" and healed[-1:] == incident.repairs[-1:])
-        return _open_headline(last, healed=bool(healed) and mended)
+        stopped = last == "stopped" and not outlasts_stop(incident.alert)
+        return _open_headline(last, healed=bool(healed) and mended, stopped=stopped)
     if healed and not _was_held_since(incident, healed[-1]):
         how = "after a hold by an operator" if "held" in reasons else "automatically"
         done = f"**Healed** {how} by {plural(len(incident.repairs), 'action')}"
@@ -99,6 +100,14 @@ def _headline(incident: IncidentRecord) -> Headline:
         lasted = format_elapsed((healed[-1].outcome_at or since) - since)
         return Headline("healed", "healed", f"{done}, {lasted} after the {of}.")
     return _ended_headline(incident, reasons)
+
+
+def _why_held(incident: IncidentRecord) -> str:
+    """Returns why an alert holds actions on a worker whose restarts have not healed it."""
+    if incident.looped:  # other restarts of it have healed for a while
+        return "it is restarted again and again"
+    is_gone = any(one.alert == WORKER_GONE for one in incident.alerts)
+    return "it fails at each start" if is_gone else "restarts do not help"
 
 
 def _is_unverified(action: ActionRecord) -> bool:
@@ -137,7 +146,7 @@ def _ended_headline(incident: IncidentRecord, reasons: list[str]) -> Headline:
     if incident.repairs and all(action.result == "interrupted" for action in incident.repairs):
         sentence = "The alert has ended. The action was **interrupted**."
         return Headline("over", "ended, action interrupted", sentence)
-    if incident.repairs and (who := _started_by(incident, incident.repairs[-1])):
+    if incident.repairs and (who := started_by(incident, incident.repairs[-1])):
         sentence = f"The alert has ended: **{who}** had started a new process."
         return Headline("over", f"started by {who}", sentence)
     if _was_stopped(incident):
@@ -160,7 +169,7 @@ def _ended_headline(incident: IncidentRecord, reasons: list[str]) -> Headline:
     return Headline("nothing", "ended without the remediator", sentence)
 
 
-def _started_by(incident: IncidentRecord, action: ActionRecord) -> str:
+def started_by(incident: IncidentRecord, action: ActionRecord) -> str:
     """Returns who started the process that an action was about to start, or had started; or ""."""
     for event in incident.events_of(action):
         if event.kind == "outcome" and event.facts.get("taken_over") == "started_by_operator":
@@ -200,7 +209,10 @@ def _ended_since(incident: IncidentRecord) -> bool:
     return abandoned and ended_at is not None and ended_at > (closed_at or 0.0)
 
 
-def _open_headline(last: str, *, healed: bool) -> Headline:
+def _open_headline(last: str, *, healed: bool, stopped: bool) -> Headline:
+    if stopped:
+        sentence = f"The alert has not ended yet; **{describe_reason(last)}**."
+        return Headline("stopped", "stopped by an operator", sentence)
     if last == "hold":
         sentence = "**Held**: no actions while the alert fires. An operator is needed."
         return Headline("held", "**held, firing**", sentence)

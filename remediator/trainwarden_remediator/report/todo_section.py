@@ -6,7 +6,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.redaction import redact
-from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, STALL, YOU, urgency
+from trainwarden_exporter.runtime.responsibility import (
+    NOBODY,
+    NOT_FINITE_HANDLING,
+    REMEDIATOR,
+    STALL,
+    YOU,
+    urgency,
+)
 from trainwarden_exporter.webserver.runbooks import (
     ALERTMANAGER,
     ALERTMANAGER_STEP,
@@ -15,23 +22,26 @@ from trainwarden_exporter.webserver.runbooks import (
     with_finite_step,
 )
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
-from trainwarden_remediator.model import GIVEN_UP
+from trainwarden_remediator.model import GIVEN_UP, NOT_FINITE, WITHOUT_CHECKPOINT
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.policy.alert_handling import AlertView, with_own_step
 from trainwarden_remediator.policy.failing_starts import FAILING, fails_again, mending
 from trainwarden_remediator.policy.halts import is_halted
+from trainwarden_remediator.policy.incident_handling import handling_of
+from trainwarden_remediator.policy.manual_restart import announced_key, manual_restart
+from trainwarden_remediator.policy.situation import Situation
+from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.host_now import HostNow, has_stalled, is_lost
 from trainwarden_remediator.report.incident import runbook_link
 from trainwarden_remediator.report.markdown import code, text
 from trainwarden_remediator.report.model import IncidentRecord
-from trainwarden_remediator.report.refused_runs import refused_runs
 
 
 def describe_todo(host: HostNow) -> Iterator[str]:
     """Yields a line for each thing that an operator has to do."""
     current, incidents, situation = host.current, host.incidents, host.situation
     views = host.views or ()
-    refused = refused_runs(current, incidents, situation)
+    refused = _refused_runs(current, incidents, situation)
     mended = {**_mending(host, views), **refused}
     for key, step in mended.items():
         yield f"{code('/'.join(key))}: {text(step)}"
@@ -42,7 +52,7 @@ def describe_todo(host: HostNow) -> Iterator[str]:
     parts = (one.alerts for one in incidents if (one.run, one.worker) in refused)
     refusing = {part.incident.id for own in parts for part in own}
     if isinstance(current.exporter, ExporterState):
-        yield from _spoilt(current.exporter, situation.without_checkpoints)
+        yield from _spoilt(current.exporter, situation.without_checkpoints, views)
         yield from _stalls(host, current.exporter, views)
         yield from _missing_workers(host, current.exporter, views)
     for view in (one for one in with_own_step(views) if urgency(one.who) < urgency(REMEDIATOR)):
@@ -60,9 +70,14 @@ def describe_todo(host: HostNow) -> Iterator[str]:
         yield "Restore the monitoring: the exporter does not answer."
 
 
-def _spoilt(exporter: ExporterState, lacking: Collection[str]) -> Iterator[str]:
-    """Yields a line for each run that has finished with a loss that is not finite."""
+def _spoilt(
+    exporter: ExporterState, lacking: Collection[str], views: Sequence[AlertView]
+) -> Iterator[str]:
+    """Yields a line for each run with a loss that is not finite: finished, or without an alert."""
+    alerted = {one.alert.run for one in views if one.alert.name == NOT_FINITE}
     for name, run in exporter.runs.items():
+        if run.saves_spoilt and name not in alerted:
+            yield f"{code(name)}: {NOT_FINITE_HANDLING}."
         if run.finished and (until := run.loss_finite_until) is not None:
             if name in lacking or run.sound_checkpoint(until) is None:
                 yield f"Start {code(name)} again: {NOTHING_SAVED}."
@@ -139,3 +154,24 @@ def on_subject(alert: Alert) -> str:
     """Returns ` on RUN/WORKER`, or ` on the host`."""
     name = "/".join(part for part in (alert.run, alert.worker) if part)
     return f" on {code(name)}" if name else " on the host"
+
+
+def _refused_runs(
+    current: CurrentState, incidents: Sequence[IncidentRecord], situation: Situation
+) -> Mapping[WorkerKey, str]:
+    """Returns the commands that end and start each such run, as in its message.
+
+    Only of commands of `trainwarden run`: how another one is started is not known.
+    """
+    found = {}
+    for one in incidents:
+        own = (part.incident for part in one.alerts if part.closed is None)
+        refused = [part for part in own if part.last_decision == WITHOUT_CHECKPOINT]
+        if not any(handling_of(part, situation)[0] == YOU for part in refused):
+            continue
+        lacks_folder = one.run in situation.without_checkpoints
+        key = announced_key(WorkerKey(one.run, one.worker), situation.trainers)
+        if typed := manual_restart(key, current.announced, lacks_folder=lacks_folder):
+            stacks = f"`trainwarden stacks {one.run}` names the process that waits. "
+            found[WorkerKey(one.run, one.worker)] = f"{'' if one.fault.cause else stacks}{typed}"
+    return found

@@ -11,9 +11,10 @@ from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU
 from trainwarden_exporter.webserver.runbooks import first_step, with_finite_step
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.holds.service import operator_name
-from trainwarden_remediator.policy.alert_handling import AlertView, bounded, with_own_step
+from trainwarden_remediator.policy.alert_handling import AlertView, with_own_step
 from trainwarden_remediator.policy.failing_starts import fails_again, mending
 from trainwarden_remediator.policy.halts import is_halted
+from trainwarden_remediator.policy.incident_handling import bounded
 from trainwarden_remediator.policy.manual_restart import announced_key, manual_restart
 from trainwarden_remediator.telemetry.headline import CurrentWork
 

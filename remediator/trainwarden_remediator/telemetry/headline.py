@@ -24,18 +24,16 @@ from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import finished_workers
 from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
-from trainwarden_remediator.policy.alert_handling import (
-    AlertView,
-    Tone,
+from trainwarden_remediator.policy.alert_handling import AlertView, Tone, build_alert_views
+from trainwarden_remediator.policy.failing_starts import FAILING
+from trainwarden_remediator.policy.hold_text import held, holder, in_force
+from trainwarden_remediator.policy.incident_handling import (
     action_in_progress,
     bounded,
-    build_alert_views,
     handling_of,
     is_refused,
     subject,
 )
-from trainwarden_remediator.policy.failing_starts import FAILING
-from trainwarden_remediator.policy.hold_text import held, holder, in_force
 from trainwarden_remediator.policy.situation import Situation, situation_of
 from trainwarden_remediator.telemetry.state import JournalSummary, RemediatorState
 

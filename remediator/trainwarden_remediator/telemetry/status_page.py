@@ -35,14 +35,14 @@ from trainwarden_remediator.model import (
     Incident,
     PastAction,
 )
-from trainwarden_remediator.policy.alert_handling import (
-    AlertView,
+from trainwarden_remediator.policy.alert_handling import AlertView
+from trainwarden_remediator.policy.hold_text import describe_hold, holder, in_force
+from trainwarden_remediator.policy.incident_handling import (
     action_in_progress,
     bounded,
     handling_of,
     subject,
 )
-from trainwarden_remediator.policy.hold_text import describe_hold, holder, in_force
 from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.telemetry.first_steps import steps_by_alert
 from trainwarden_remediator.telemetry.headline import CurrentWork, critical_problem, headline

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pickle
+import re
 import struct
 import subprocess
 import sys
@@ -228,9 +229,53 @@ def test_a_loss_that_was_nan_in_an_earlier_attempt_rules_out_no_checkpoint(tmp_p
             for step in range(first, last + 1)
         ]
         write(tmp_path / f"train{number}.log", lines)
-    write(tmp_path / "out/ckpt_80.pt", ["weights"])
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/ckpt_80.pt").write_bytes(pickle.dumps({"weights": [0.5]}))
     os.utime(tmp_path / "out/ckpt_80.pt", (1e9, 1e9))
     assert "| **Last good checkpoint** | `ckpt_80.pt`, step 80" in render(examine(tmp_path))
+
+
+def save_by(folder: Path, *names: str) -> None:
+    for number, name in enumerate(names):
+        write(folder / f"out/{name}", ["weights"])
+        os.utime(folder / f"out/{name}", (1e9 + number, 1e9 + number))
+
+
+@pytest.mark.parametrize(
+    ("names", "shown", "resume", "step"),
+    [
+        (("epoch_6.pt", "epoch_7.pt"), "`epoch_7.pt`, epoch 7, ", "that checkpoint; its", None),
+        (("checkpoint-epoch-7",), "`checkpoint-epoch-7`, epoch 7, ", "that checkpoint; its", None),
+        (("epoch=2-step=300.ckpt",), "`epoch=2-step=300.ckpt`, step 300, ", "step 301; steps", 300),
+    ],
+)
+def test_the_epoch_in_the_name_of_a_checkpoint_is_no_step(
+    tmp_path: Path, names: tuple[str, ...], shown: str, resume: str, step: int | None
+) -> None:
+    write(tmp_path / "train.log", [f"step {step}/900 loss: 1.0" for step in range(1, 701)])
+    save_by(tmp_path, *names)
+    verdict = examine(tmp_path)
+    report, data = render(verdict), as_data(verdict)
+    assert f"| **Last good checkpoint** | {shown}" in report
+    assert f"| **A resume begins at** | {resume}" in report
+    assert data["checkpoint"]["step"] == step
+    assert data["resume_step"] == (None if step is None else step + 1)
+    assert ("Resume from the last good checkpoint." in data["next_steps"]) == (step is None)
+    assert "Resume from the checkpoint of step 7" not in report
+
+
+def test_of_checkpoints_by_epoch_none_is_known_to_be_from_before_the_loss_became_nan(
+    tmp_path: Path,
+) -> None:
+    steps = range(1, 701)
+    lines = [f"step {one}/900 loss: {1.0 if one < 40 else float('nan')}" for one in steps]
+    write(tmp_path / "train.log", lines)
+    save_by(tmp_path, "epoch_6.pt", "epoch_7.pt")
+    report = render(examine(tmp_path))
+    unclear = "which of them are from before the loss was NaN or infinite is not known"
+    assert f"| **Last good checkpoint** | {unclear} |" in report
+    assert "| **A resume begins at** | not known |" in report
+    assert "Resume from" not in report
 
 
 def test_an_incomplete_checkpoint_is_not_the_one_to_resume_from(tmp_path: Path) -> None:
@@ -368,7 +413,7 @@ def test_secrets_and_markdown_in_logs_do_not_reach_the_report(tmp_path: Path) ->
     write(tmp_path / "train.log", ["step 1/9 loss: 1", "step 2/9 loss: 1", line])
     report = render(examine(tmp_path))
     assert "hf_abcdefghijklmnop" not in report
-    assert "\n# Forged" not in report
+    assert "\n# Forged" not in re.sub(r"(?ms)^(`{3,})text\n.*?^\1$", "", report)
 
 
 def test_an_autopsy_of_one_log_needs_no_folder(tmp_path: Path) -> None:

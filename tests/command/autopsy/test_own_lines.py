@@ -250,7 +250,8 @@ def test_an_error_did_not_end_a_process_that_lives(state: Path, now: str, still:
     assert [one.cause.name for one in verdict.likely] == ["interrupted"]
     known = {"state": "failed", "exit_status": 256, "ended_at": clock("06:07:37")}
     verdict = explain(state, [*steps(1, 90), *THREAD_FAILED], "06:07:37", **known)
-    assert verdict.headline == "An exception ended it."
+    error = "ValueError: corrupt shard data-00017.parquet"
+    assert verdict.headline == f"An exception ended it: {error}."
 
 
 def test_without_a_checkpoint_no_resume_is_advised(state: Path) -> None:

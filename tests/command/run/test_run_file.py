@@ -202,6 +202,11 @@ def test_detached_commands_go_on(folder: Folder) -> None:
         ("memory_limit: 5", ":5: commands.trainer.memory_limit: 5 bytes: is a unit missing"),
         ("frobnicate: 1", ":5: commands.trainer.frobnicate: unknown key"),
         ("command: 'a \"b'", ":5: commands.trainer.command: not a command: No closing quotation"),
+        (
+            "command: cd x && python a.py",
+            ":5: commands.trainer.command: `cd` needs a shell, and no",
+        ),
+        ("command: [python, a.py, '>', log]", ":5: commands.trainer.command: `>` needs a shell"),
         ("ready: 8000", ":5: commands.trainer.ready: expected text"),
         ("ready: 'http://h:99999'", ":5: commands.trainer.ready: not a URL: Port out of range"),
         ("role: inferense", ":5: commands.trainer.role: no rule knows the role inferense; did you"),

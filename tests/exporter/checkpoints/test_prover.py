@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import struct
 import time
@@ -88,12 +89,16 @@ SIZE = len(safetensors({"w": numbers(0), "bias": bytes(512)}))
 class Run:
     """A run of the Trainer of transformers, and a prover of its checkpoints."""
 
-    def __init__(self, path: Path, state: Path | None = None, framework: str = "trl") -> None:
+    def __init__(
+        self, path: Path, state: Path | None = None, framework: str = "trl", **layout: object
+    ) -> None:
         self.path = path
         self.state = state
         self.later = 60.0
         """Seconds by which the exporter's clock is ahead, so that every file is quiet."""
-        given = {"name": "r", "framework": framework, "path": str(path)}
+        given: dict[str, object] = {"name": "r", "framework": framework, "path": str(path)}
+        if layout:
+            given["checkpoints"] = [{"name": "own", "folder": ".", **layout}]
         (self.spec, *_) = checkpoint_specs(RunConfig.model_validate(given))
         self.scanner = CheckpointScanner(self.spec, now=self.now, clock=self.now)
         self.start()
@@ -174,6 +179,60 @@ def test_a_checkpoint_of_ones_own_loop_is_sound(run: Run, names: tuple[str, ...]
     found = run.prove()
     assert [one.state for one in found.checkpoints] == ["proved"]
     assert not found.resume_problem
+
+
+class OwnLoop(Run):
+    """A training loop of somebody's own, whose checkpoints are files of any format."""
+
+    def __init__(self, path: Path, complete: dict[str, object]) -> None:
+        super().__init__(path, framework="generic", entry=r"step-(?P<step>\d+)", complete=complete)
+
+    def write(self, step: int, **files: bytes) -> None:
+        folder = self.path / f"step-{step}"
+        folder.mkdir(parents=True)
+        for name, content in files.items():
+            (folder / name.replace("_", ".")).write_bytes(content)
+
+    def states(self) -> list[tuple[int | None, str]]:
+        return [(one.step, one.state) for one in self.prove().checkpoints]
+
+
+SETTLED: dict[str, object] = {"settled": ["*"]}
+WHOLE = pickle.dumps({"w": [0.5] * 1000}, protocol=4)
+UNKNOWN = b"\xc1" + numbers(7, 2000)
+
+
+@pytest.mark.parametrize(
+    ("files", "complete", "state"),
+    [
+        ({"model_msgpack": UNKNOWN}, SETTLED, "unproved"),
+        ({"model_bin": UNKNOWN, "state_json": b"{}"}, SETTLED, "unproved"),
+        ({"model_pkl": WHOLE}, SETTLED, "proved"),
+        ({"model_pkl": WHOLE, "vocab_dat": UNKNOWN[:100]}, SETTLED, "proved"),
+        ({"model_msgpack": UNKNOWN}, {"renamed": True}, "proved"),
+        ({"model_msgpack": UNKNOWN, "DONE": b"1"}, {"marker": ["DONE"]}, "proved"),
+    ],
+)
+def test_the_only_checkpoint_of_an_unknown_format_may_be_cut_short(
+    tmp_path: Path, files: dict[str, bytes], complete: dict[str, object], state: str
+) -> None:
+    run = OwnLoop(tmp_path / "run", complete)
+    run.write(10, **files)
+    assert run.states() == [(10, state)]
+
+
+def test_checkpoints_of_an_unknown_format_are_as_large_as_another_one(tmp_path: Path) -> None:
+    run = OwnLoop(tmp_path / "run", SETTLED)
+    run.write(10, model_msgpack=UNKNOWN)
+    run.write(20, model_msgpack=UNKNOWN[:-9])
+    assert run.states() == [(20, "proved"), (10, "proved")]
+    run.write(30, model_msgpack=UNKNOWN[:4000])
+    found = run.prove()
+    assert [one.state for one in found.checkpoints] == ["unproved", "proved", "proved"]
+    assert found.newest_proved is found.checkpoints[1]
+    for step in (10, 20):
+        shutil.rmtree(run.path / f"step-{step}")
+    assert run.states() == [(30, "unproved")]
 
 
 def test_a_checkpoint_without_weights_is_neither_damaged_nor_proved(run: Run) -> None:

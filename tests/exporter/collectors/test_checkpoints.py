@@ -356,6 +356,18 @@ def test_a_resume_is_sound_from_the_proved_checkpoints(
     assert list(collector.resume_points()) == [("demo", [(10, NOW - 90)])]
 
 
+def test_a_name_that_holds_an_epoch_has_no_step_to_resume_from(
+    tmp_path: Path, closing: Closing, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    names = ("checkpoint-epoch-7", "epoch=3-step=300")
+    for number, name in enumerate(names):
+        write(tmp_path / f"ckpt/{name}/DONE", NOW - 90 + number, 0)
+    entry = r"(?:checkpoint-epoch-|epoch=\d+-step=)(?P<step>\d+)"
+    collector = closing(CheckpointsCollector([run(tmp_path, entry=entry)], now=lambda: NOW))
+    wait_until(lambda: of(samples(collector)).get("proved") == 2)
+    assert list(collector.resume_points()) == [("demo", [(300, NOW - 89)])]
+
+
 @pytest.mark.parametrize("unread", [(20, 30), ()])
 def test_the_oldest_one_after_the_newest_proved_that_is_not_read_yet_is_named(
     tmp_path: Path,

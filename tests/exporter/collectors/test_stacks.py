@@ -136,18 +136,46 @@ def test_a_silence_from_before_the_watch_is_undecided_for_as_long_as_a_movement_
         }
         return collector.movement("night", silence.since), shown
 
-    for _ in range(2):
+    while now[0] < 5000 + MOVED_SECONDS:
         assert shows(None) == ("moving", {"undecided"})
         assert shows(new) == ("moving", {"undecided"})
         assert shows(stuck) == ("moving", {"stuck"})
         assert shows(proved) == ("stuck", {"stuck"})
-        now[0] = 5000 + MOVED_SECONDS - 1
-    now[0] += 1
+        now[0] += 30
     assert shows(None) == ("unknown", set())
     assert shows(new) == ("unknown", {"unknown"})
     assert shows(stuck) == ("unknown", {"stuck"})
-    now[0], silence.since = 5000, 5000 - STALE_SECONDS
+    silence.since = now[0] - STALE_SECONDS
     assert shows(None) == ("unknown", set())
+
+
+def test_a_silence_that_a_suspended_exporter_did_not_see_is_undecided() -> None:
+    """Its host may have been suspended with it, and the run may evaluate, as before a start."""
+    silence, now = Silence(), [5000.0]
+    silence.since = 4000.0
+    collector = StacksCollector([RUN], trees=dict, silence=silence, now=lambda: now[0])
+
+    def watch(until: float) -> Movement:
+        while True:
+            found = collector.movement("night", silence.since)
+            if now[0] >= until:
+                return found
+            now[0] += STALE_SECONDS - 1
+
+    assert watch(5000 + MOVED_SECONDS) is Movement.UNKNOWN
+    watched = collector._watched["night"]
+    moved = StackReport("night", now[0], silence.since, Diagnosis(Movement.MOVING))
+    watched.report = replace(moved, moved_at=now[0])
+    assert watch(now[0]) is Movement.MOVING
+    now[0] += MOVED_SECONDS + 1
+    assert watch(began := now[0]) is Movement.MOVING
+    assert watch(began + MOVED_SECONDS - STALE_SECONDS) is Movement.MOVING
+    assert watch(began + MOVED_SECONDS) is Movement.UNKNOWN
+    silence.since = now[0] - 1
+    now[0] += 2 * STALE_SECONDS
+    assert watch(now[0]) is Movement.MOVING  # also where it began just before
+    silence.since = now[0]
+    assert watch(now[0]) is Movement.UNKNOWN
 
 
 def test_a_reload_takes_nothing_from_the_proof_of_a_hang(start: Start) -> None:
@@ -227,15 +255,22 @@ def test_a_wait_for_an_operator_and_a_movement_outlast_late_looks(start: Start) 
         collector._pollers.close()
     assert watched.report is not None
     prompt = ("processes", "night", "trainer", "prompt")
+
+    def wait(seconds: float) -> None:
+        end = late[0] + seconds
+        while late[0] < end:  # scrapes go on
+            late[0] = min(end, late[0] + STALE_SECONDS / 2)
+            samples(collector)
+
     seen = {("trainer", Identity(7, 1)): Seen(Activity.PROMPT, watched.report.at)}
     watched.report = replace(watched.report, seen=seen)
     assert samples(collector)[prompt] == 1
-    late[0] = STALE_SECONDS + 1
+    wait(STALE_SECONDS + 1)
     assert samples(collector)[prompt] == 1
     assert samples(collector)["movement", "night", "unknown"] == 1
     watched.report = replace(watched.report, seen={}, moved_at=time.time() + STALE_SECONDS)
     assert samples(collector)["movement", "night", "moving"] == 1
-    late[0] += MOVED_SECONDS + STALE_SECONDS
+    wait(MOVED_SECONDS + STALE_SECONDS)
     assert ("movement", "night", "moving") not in samples(collector)
     silence.since = 6.0
     assert {name[0] for name in samples(collector)} == {"samples_total"}

@@ -559,8 +559,8 @@ class TestAWorkerThatRuns:
         assert found["last_exit_code", ()] == 1
         assert found["last_exit_timestamp_seconds", ()] == 1234.5
 
-    @pytest.mark.parametrize("restarts", [{"own_restarts": ((900.0, 256),)}, {"starts": 2}])
-    def test_an_announced_restart_is_shown_while_the_worker_runs(
+    @pytest.mark.parametrize("restarts", [{}, {"own_restarts": ((900.0, 256),)}, {"starts": 2}])
+    def test_an_announced_worker_is_shown_with_its_restarts_while_it_runs(
         self, proc: FakeProc, restarts: dict[str, Any]
     ) -> None:
         one = Announcement(run="demo", worker="rollout-0", pid=10, **restarts)

@@ -107,7 +107,7 @@ def test_every_lasting_phase_is_ended_by_some_line(framework: str) -> None:
         ("Training:  45%|####5     | 45/100 [00:29<00:33,  1.6s/it]", {"bar": ("45", "100")}),
         (
             "Epoch 2/3:  45%|████▌     | 27/60 [00:02<00:03, 9.4it/s, loss=0.01]",
-            {"bar": ("27", "60"), "epoch": ()},
+            {"bar": ("27", "60"), "epoch": (), "epoch_word": ()},
         ),
         ("Training ━━━━━━━━━━╸━━━━━━━━━ 41/100 0:00:12", {"rich_bar": ("41", "100")}),
         ("step 10 loss 0.5", {"step": ("10",)}),
@@ -137,9 +137,9 @@ def test_every_lasting_phase_is_ended_by_some_line(framework: str) -> None:
         ('{"ts":"2026-11-29 10:00:00,123","step":12}', {"step": ("12",)}),
         ("[INFO] [src/train_gpt.py:12] step 3", {"step": ("3",)}),
         ("INFO | src.train:main:12 - step 3", {"step": ("3",)}),
-        ("{'epoch': 1, 'global_step': 12}", {"step": ("12",), "epoch": ()}),
-        ("Train Epoch: 3 [1200/60000 (2%)]\tLoss: 2.1", {"epoch": ()}),
-        ("epoch 3 loss 0.5", {"epoch": ()}),
+        ("{'epoch': 1, 'global_step': 12}", {"step": ("12",), "epoch": (), "epoch_word": ()}),
+        ("Train Epoch: 3 [1200/60000 (2%)]\tLoss: 2.1", {"epoch": (), "epoch_word": ()}),
+        ("epoch 3 loss 0.5", {"epoch": (), "epoch_word": ()}),
         (
             "Map:  42%|████▏     | 420/1000 [00:00<00:00, 4242.42 examples/s]",
             {"other_bar": ("420", "1000")},

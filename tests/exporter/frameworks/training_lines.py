@@ -9,6 +9,7 @@ TRL = (
     Line("  Num examples = 7,473"),
     Line("  Total optimization steps = 1,500", {"total": {"total": "1,500"}}),
     Line("  Continuing training from global step 1000", {"resumed": {"step": "1000"}}),
+    Line("===== Epoch 1/3 =====", {"epoch_of": {"epoch": "1", "epochs": "3"}}),
     Line(
         "{'loss': 0.0412, 'grad_norm': 0.3125, 'learning_rate': 9e-07, 'num_tokens': 12345.0, "
         "'reward': 0.61, 'reward_std': 0.31, 'frac_reward_zero_std': 0.25, 'kl': 0.0008, "

@@ -13,7 +13,7 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from trainwarden_exporter.api import build_app
+from trainwarden_exporter.api.server import build_app
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.webserver.server import WebServer
 

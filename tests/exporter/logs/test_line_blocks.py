@@ -116,7 +116,7 @@ def test_lines_are_the_same_in_whatever_pieces_they_come(
         end = min(len(content), end + sizes[turn % len(sizes)])
         turn += 1
         # As in a buffer, where other things stand around it.
-        block = parse_block(bytearray(content), offset, end, last=True, limit=40, skipping=skipping)
+        block = parse_block(content, offset, end, last=True, limit=40, skipping=skipping)
         found += lines(block)
         offset, skipping = offset + block.used_bytes, block.skipping
     assert found == lines(whole)

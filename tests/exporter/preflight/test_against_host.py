@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.waiting import until
 
-from trainwarden_exporter.__main__ import check
+from trainwarden_exporter.preflight.check_command import check
 
 SCRIPT = "import sys, time; print('step 1', flush=True); time.sleep(600)"
 

@@ -9,12 +9,14 @@ import pytest
 
 from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.logs.line_parser import parse_timestamp
+from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.progress.progress_files import (
     FileProgress,
     ProgressFileSpec,
     read_save_interval,
 )
-from trainwarden_exporter.progress.stall_limits import restart_limit, stall_limit
+from trainwarden_exporter.progress.silence import suspicious_silence
+from trainwarden_exporter.progress.stall_limits import STUCK_SECONDS, restart_limit, stall_limit
 from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.progress.tracker import ProgressTracker
 from trainwarden_exporter.run_config import RunConfig
@@ -65,7 +67,12 @@ class SlowRun:
 
     @property
     def restart_limit(self) -> float:
-        limit = restart_limit(self.state, self.spec.limits, evaluations_announced=False)
+        return self.restart_limit_if(Movement.UNKNOWN)
+
+    def restart_limit_if(self, movement: Movement) -> float:
+        limit = restart_limit(
+            self.state, self.spec.limits, evaluations_announced=False, movement=movement
+        )
         assert limit is not None
         return limit
 
@@ -127,6 +134,49 @@ def test_a_resume_from_an_earlier_checkpoint_is_no_pace() -> None:
     run.start_trainer(at=-1.0)
     run.find_checkpoints((1000, -20 * HOUR), (500, -3 * HOUR), (1000, -2 * HOUR))
     assert run.limit == 5 * HOUR
+
+
+HUNG = ((50, 52.0), (100, 104.0), (150, 156.0 + HOUR), (200, 208.0 + 2 * HOUR))
+"""Saves every 50 steps of a second each; in two of these intervals it stood still for an hour."""
+
+
+@pytest.mark.parametrize("lines_first", [True, False])
+@pytest.mark.parametrize("last", [200, 210], ids=["after a save", "between two"])
+def test_a_run_that_hung_before_anybody_looked_is_healed_by_the_pace_of_its_steps(
+    last: int, *, lines_first: bool
+) -> None:
+    """Its log has no times; its checkpoints are a minute or an hour apart."""
+    run = SlowRun("trl")
+    run.now = run.begin + HUNG[-1][1] + 3 * HOUR
+    written = run.begin + HUNG[-1][1] + last - 200
+
+    def record_checkpoint() -> None:
+        step, at = HUNG[-1]
+        run.tracker.record_checkpoint("run", "default", step, run.begin + at)
+
+    if not lines_first:
+        record_checkpoint()
+    for step in range(1, last + 1):
+        groups = {"step": str(step), "total": "500"}
+        line = LineEvent("run", "trainer", "trainer", "bar", groups, written, False, is_bound=True)
+        run.tracker.record_line(line)
+    if lines_first:
+        record_checkpoint()
+    run.start_trainer(at=-1.0)
+    run.find_checkpoints(*HUNG)
+    assert run.restart_limit_if(Movement.STUCK) == STUCK_SECONDS
+    assert run.restart_limit > 2 * HOUR
+    assert run.restart_limit_if(Movement.MOVING) > 2 * HOUR
+    assert suspicious_silence(run.state, run.spec, failed_at=None, now=written + 30) is not None
+
+
+def test_a_run_that_shows_nothing_but_checkpoints_is_as_slow_as_these() -> None:
+    run = SlowRun("trl")
+    run.start_trainer()
+    for step, at in HUNG:
+        run.save(step, at)
+    run.find_checkpoints(*HUNG)
+    assert run.restart_limit_if(Movement.STUCK) > 2 * HOUR
 
 
 def test_a_search_has_a_limit_from_its_first_trial_and_a_restart_limit_from_its_fourth() -> None:

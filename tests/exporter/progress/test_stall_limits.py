@@ -11,6 +11,7 @@ import pytest
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.progress.config import ProgressConfig
+from trainwarden_exporter.progress.epochs import Epochs
 from trainwarden_exporter.progress.stall_limits import (
     SilenceLimits,
     StallLimits,
@@ -373,7 +374,7 @@ def test_a_phase_that_began_before_anybody_looked_has_its_limit_from_the_first_l
         ({"line_total": 60}, True),
         ({"line_total": 61}, False),
         ({}, False),
-        ({"line_total": 60, "epochs_seen": True}, False),
+        ({"line_total": 60, "epochs": Epochs(first=1, last=1)}, False),
         ({"line_total": 50}, False),
         ({"total": 60}, True),
         ({"bar_total": 60}, True),

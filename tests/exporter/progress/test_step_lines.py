@@ -165,6 +165,15 @@ def test_a_run_that_prints_in_bursts_reports_as_often_as_it_prints() -> None:
     assert (watch.since(), watch.report_seconds()) == (START, 11)
 
 
+def test_a_bar_that_lightning_draws_each_fifteen_steps_shows_the_time_of_one() -> None:
+    run = Run()
+    for epoch in (0, 1):
+        for step in range(15, 301, 15):
+            bar = f"{100 * step // 300:3d}%|█████     | {step}/300 [00:15<00:20,  1.00it/s"
+            state = run.prints(f"Epoch {epoch}: {bar}, v_num=0, loss=0.5]", seconds=15)
+    assert (state.step, state.timing.typical, state.timing.report_seconds) == (600, 1, 15)
+
+
 def test_a_resume_within_an_epoch_goes_back() -> None:
     run = Run()
     for epoch, last in ((1, 9), (2, 5)):

@@ -13,6 +13,7 @@ import trainwarden_exporter.__main__ as exporter
 import trainwarden_remediator.__main__ as remediator
 from trainwarden import cli
 from trainwarden.commands import COMMANDS, autopsy
+from trainwarden_exporter.discovery import discover_command
 from trainwarden_exporter.runtime.closed_output import CLOSED_OUTPUT
 
 
@@ -81,7 +82,7 @@ def break_connection(*_: object, **__: object) -> int:
 def test_a_connection_that_breaks_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(exporter, "discover", break_connection)
+    monkeypatch.setattr(discover_command, "discover", break_connection)
     assert exporter.main(["discover", "."]) == 1
     assert capsys.readouterr().err == "trainwarden-exporter: [Errno 32] Broken pipe\n"
     monkeypatch.setitem(remediator.COMMANDS, "runbook", break_connection)

@@ -24,6 +24,7 @@ from trainwarden_exporter.status_page.gpus import GpusView
 from trainwarden_exporter.status_page.headline import Headline, describe_run, summarize
 from trainwarden_exporter.status_page.host import HostView
 from trainwarden_exporter.status_page.page import PageData, status_json
+from trainwarden_exporter.status_page.part_views import CheckpointView, ServerView
 from trainwarden_exporter.status_page.problems import (
     Problem,
     host_problems,
@@ -32,7 +33,7 @@ from trainwarden_exporter.status_page.problems import (
 )
 from trainwarden_exporter.status_page.remediator import first_steps, with_standstills
 from trainwarden_exporter.status_page.remediator_client import FiringAlert, RemediatorStatus
-from trainwarden_exporter.status_page.run_views import CheckpointView, RunView, ServerView
+from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.series import Tone
 
 HUNG = RunView(
@@ -159,6 +160,35 @@ def test_a_disk_that_is_nearly_full_is_yours_if_the_next_checkpoint_does_not_fit
         problems = host_problems(HostView(), GpusView(), [low], runs)
         (shown,) = summarize(problems, [], status()).problems
         assert (shown.clause, shown.who) == ("disk /data: nearly full", who)
+
+
+def test_a_loss_of_nan_is_yours_from_the_first_look_on() -> None:
+    """Nothing heals it, and the alert that calls you waits for the best part of a minute."""
+    saved = CheckpointView("trainer", 50, 5.0, 10.0, finite_until=39.0)
+    run = replace(HUNG, silence=1.0, step_age=1.0, checkpoints=(saved,))
+    line = firing("TrainingErrorStorm", "hang", NOBODY, "its run has been started since")
+    nan = firing("TrainingNotFinite", "hang", YOU, UNHANDLED, "bad")
+    for known in (status(), status(line), status(line, nan)):
+        found = summarize(run_problems(run), [run], known)
+        assert found.sentence.startswith("the loss of hang is NaN or infinite: its newest")
+        assert found.who == YOU
+        assert found.how == (
+            "No restart heals a loss that is not finite; if it lasts, `trainwarden runbook "
+            "TrainingNotFinite` says what to do."
+        )
+    assert not list(run_problems(replace(run, checkpoints=(replace(saved, finite_until=None),))))
+
+
+def test_status_says_why_nobody_acts_on_an_alert_that_has_not_ended() -> None:
+    again = "its run has made a step since: the alert ends within half a minute"
+    stall = firing(STALL, "other", NOBODY, again)
+    slow = firing("TrainingRankSlow", "demo", YOU, UNHANDLED)
+    data = status_json(PageData(0, 0, None, 0, (), remediator=status(slow, stall)))
+    (line,) = [one for one in describe(data, every=True) if STALL in one]
+    assert line == (
+        "  also: TrainingStepStalled on other has not ended yet (Nobody needs to). Its run has made"
+        " a step since: the alert ends within half a minute."
+    )
 
 
 def test_little_room_while_a_checkpoint_is_written_is_not_yours() -> None:

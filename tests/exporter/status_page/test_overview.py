@@ -22,17 +22,14 @@ from trainwarden_exporter.status_page.headline import describe_run
 from trainwarden_exporter.status_page.host import HostView, WorkerView
 from trainwarden_exporter.status_page.overview import Views, newest, overview_section, worst
 from trainwarden_exporter.status_page.page import PageData
+from trainwarden_exporter.status_page.part_views import CheckpointView, ServerView
 from trainwarden_exporter.status_page.remediator_client import (
     FiringAlert,
     RemediatorAction,
     RemediatorAlert,
     RemediatorStatus,
 )
-from trainwarden_exporter.status_page.run_views import (
-    CheckpointView,
-    RunView,
-    ServerView,
-)
+from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.runs import run_section
 from trainwarden_exporter.webserver import html
 

@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from tests.waiting import until
 
-from trainwarden_exporter.api import build_app
+from trainwarden_exporter.api.server import build_app
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.collectors.progress import ProgressCollector
 from trainwarden_exporter.config import RemediatorConfig

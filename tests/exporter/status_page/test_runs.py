@@ -21,16 +21,16 @@ from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page import page as status_page
 from trainwarden_exporter.status_page.headline import describe_run, summarize
 from trainwarden_exporter.status_page.host import build_worker_views
-from trainwarden_exporter.status_page.problems import run_problems, worker_problems
-from trainwarden_exporter.status_page.remediator_client import RemediatorAlert, RemediatorStatus
-from trainwarden_exporter.status_page.run_views import (
+from trainwarden_exporter.status_page.part_views import (
     CheckpointView,
     ContainerView,
     HeartbeatView,
     RolloutView,
-    RunView,
     ServerView,
 )
+from trainwarden_exporter.status_page.problems import run_problems, worker_problems
+from trainwarden_exporter.status_page.remediator_client import RemediatorAlert, RemediatorStatus
+from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.run_views_builder import (
     build_heartbeat_views,
     build_run_views,
@@ -260,6 +260,10 @@ def test_how_a_run_is_fits_in_a_few_words(
     ("changes", "problems"),
     [
         ({"silence": 200.0}, "grpo has made no step for 3 min 20 s (usually 30 s)"),
+        (
+            {"silence": 200.0, "usual_seconds": 1.0, "report_seconds": 15.0},
+            "grpo has made no step for 3 min 20 s (usually 1 s, reported every 15 s)",
+        ),
         (
             {"servers": (ServerView("a", "vllm", False, "refused"),)},
             "inference server a of grpo is down (refused)",
@@ -577,11 +581,13 @@ def test_a_run_that_prints_in_bursts_is_judged_by_its_reports() -> None:
         "lit", phase="training", step=900, usual_seconds=0.111, step_age=11, report_seconds=11
     )
     assert not run.quiet
-    assert describe_run(run) == "lit trains, step 900 (11 s ago, usually every 11 s)"
+    assert describe_run(run) == (
+        "lit trains, step 900 (11 s ago, usually every 111 ms, reported every 11 s)"
+    )
     assert not replace(run, step_age=70, report_seconds=60).late
     late = replace(run, step_age=130, report_seconds=60)
     assert late.late
-    assert "usually every 1 min" in describe_run(late)
+    assert "usually every 111 ms, reported every 1 min" in describe_run(late)
 
 
 @pytest.mark.parametrize(
@@ -598,6 +604,38 @@ def test_many_runs_that_have_finished_are_counted(finished: int, running: int, d
     runs = [RunView(f"run{index}", finished=True) for index in range(finished)]
     runs += [RunView("demo", phase="training")] * running
     assert summarize((), runs, None).sentence.startswith(f"No problem is seen: {doing}. Alerts")
+
+
+def test_a_command_that_outlives_its_run_is_shown_with_what_ends_it() -> None:
+    def seen(finished: float, *commands: Announcement) -> RunView:
+        started: dict[tuple[str, ...], float] = {
+            (one.run, one.worker, one.role): NOW - 60 * one.pid for one in commands
+        }
+        series: Series = {
+            "training_finished": {RUN: finished},
+            "training_step": {RUN: 8},
+            "worker_processes": dict.fromkeys(started, 1),
+            "worker_start_timestamp_seconds": started,
+        }
+        return build_run_views([outcome(series, *commands)], now=NOW)[0]
+
+    server = Announcement(run="grpo", worker="vllm", role="inference", pid=90)
+    env = Announcement(run="grpo", worker="env", pid=2)
+    other = Announcement(run="other", worker="vllm", pid=3)
+    trainer = Announcement(run="grpo", worker="trainer", pid=7, state="finished")
+    finished = "grpo has finished, step 8"
+    left = "vllm (inference, for 1 h 30 min) still runs: `trainwarden stop grpo` ends it"
+    run = seen(1, trainer, server, other)
+    assert describe_run(run) == f"{finished}; {left}"
+    assert f" {left}." in words(run)
+    assert summarize([], [run], None).sentence.startswith(f"No problem is seen: {finished}. ")
+    assert describe_run(seen(1, server, env)).endswith(
+        "; vllm (inference, for 1 h 30 min) and env (worker, for 2 min) still run:"
+        " `trainwarden stop grpo` ends them"
+    )
+    stopped = server.model_copy(update={"state": "stopped"})
+    assert describe_run(seen(1, trainer, stopped)) == finished
+    assert "vllm" not in describe_run(seen(0, server))
 
 
 def test_a_run_whose_trainers_have_finished_has_finished_before_its_progress_shows_it() -> None:

@@ -448,6 +448,55 @@ def test_a_tracker_completes_what_did_not_change_itself(filesystem: MemoryDisk) 
     assert result.newest.completed_at == filesystem.moment
 
 
+def test_a_tracker_that_goes_back_completes_nothing_above_it(filesystem: MemoryDisk) -> None:
+    """Where it had named a later step, half of one looked whole."""
+    looks = eye(filesystem, TrackerRule("latest.txt"))
+    for step in (2, 3, 4):
+        filesystem.write(f"run/step_{step}/weights", 50 if step == 3 else 100)
+        filesystem.moment += 5
+    filesystem.write("run/latest.txt", text="4")
+    for _ in range(2):
+        assert steps(looks.scan()) == [4, 3, 2]
+        filesystem.moment += 60
+    filesystem.write("run/step_2/weights", 100)
+    filesystem.write("run/latest.txt", text="2")
+    assert steps(looks.scan()) == []  # not while it changes
+    filesystem.moment += 60
+    assert steps(looks.scan()) == [2]
+    filesystem.moment += 5
+    filesystem.write("run/latest.txt", text="4")
+    assert 4 in steps(looks.scan())
+
+
+def test_thousands_above_a_tracker_that_goes_back_are_not_all_asked(filesystem: MemoryDisk) -> None:
+    looks = eye(filesystem, TrackerRule("latest.txt"))
+    for step in range(1, 2_001):
+        filesystem.write(f"run/step_{step}/weights", 100)
+    filesystem.write("run/latest.txt", text="2000")
+    for _ in range(4):
+        looks.scan()
+        filesystem.moment += 60
+    filesystem.write("run/latest.txt", text="5")
+    filesystem.asked.clear()
+    result = looks.scan()
+    assert (result.complete_count, result.incomplete_count) == (5, 1_995)
+    assert len(filesystem.asked) < 500
+
+
+@pytest.mark.parametrize("text", ["", "half of a na"])
+def test_a_tracker_that_is_being_written_takes_nothing_back(
+    filesystem: MemoryDisk, text: str
+) -> None:
+    looks = eye(filesystem, TrackerRule("latest.txt"))
+    filesystem.write("run/step_2/weights", 100)
+    filesystem.write("run/latest.txt", text="2")
+    for _ in range(2):
+        looks.scan()
+        filesystem.moment += 60
+    filesystem.write("run/latest.txt", text=text)
+    assert steps(looks.scan()) == [2]
+
+
 def test_a_file_around_is_read_again_only_when_it_changed(filesystem: MemoryDisk) -> None:
     filesystem.write("run/latest.txt", text="5")
     filesystem.write("run/step_5/weights")

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trainwarden_exporter.frameworks.completeness_rules import (
@@ -135,6 +135,14 @@ STORY = st.lists(st.one_of(SAVE, DELETE, PROCEED, PROCEED, LOOK, LOOK), max_size
 OF_SAVES = st.lists(st.one_of(SAVE, PROCEED, PROCEED, LOOK, LOOK), max_size=40)
 
 
+def _saved(step: int, times: int = 8) -> list[tuple[object, ...]]:
+    return [("save", step), ("proceed", times, 0.01), ("look", [], 40.0), ("look", [], 0.01)]
+
+
+BACK = [("save", 3), ("proceed", 4, 0.01), *_saved(4), *_saved(2), *_saved(2, 4), *_saved(4, 4)]
+"""A save is given up halfway, the next succeeds; then the run goes back to a lower step."""
+
+
 @pytest.mark.parametrize("kind", PROOFS)
 @settings(max_examples=300)
 @given(story=STORY)
@@ -147,6 +155,7 @@ def test_what_is_not_whole_is_never_the_newest(
 @pytest.mark.parametrize("kind", PROOFS)
 @settings(max_examples=100)
 @given(story=OF_SAVES)
+@example(story=BACK)
 def test_nor_is_it_where_no_list_of_files_is_kept(
     kind: str, new_disk: type[MemoryDisk], story: list[tuple[object, ...]]
 ) -> None:

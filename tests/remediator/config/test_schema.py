@@ -81,6 +81,7 @@ def test_the_mode_on_the_command_line_takes_the_place_of_the_one_in_the_file(fil
 
 
 NOT_A_LIST = ":6: targets[0].process.start: expected a list"
+SHELL = ":6: targets[0].process.start: `cd` needs a shell, and none reads this: write [sh, -c, "
 NUL = ":6: targets[0].process.start[0]: an argument must not contain a NUL"
 PROBLEMS = [
     ("", ":1: token_file: missing: the file with the bearer token"),
@@ -194,6 +195,8 @@ PROBLEMS = [
     (SMALLEST.replace("[python, rollout.py]", "[]"), ":6: targets[0].process.start: "),
     (SMALLEST.replace("[python, rollout.py]", "python rollout.py"), NOT_A_LIST),
     (SMALLEST.replace("python", '"a\\0b"'), NUL),
+    (SMALLEST.replace("python", "cd, x, '&&', python"), SHELL),
+    (SMALLEST.replace("rollout.py", "rollout.py, '>', log"), SHELL.replace("cd", ">")),
 ]
 
 

@@ -14,6 +14,7 @@ from trainwarden_remediator.alertmanager.api import AlertState
 from trainwarden_remediator.exceptions import ObservationError
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import NO_ACTION_NEEDED, Decision, Reason, Verdict
+from trainwarden_remediator.policy.decide import RELIST_GRACE_SECONDS
 
 HALF_AN_HOUR = 1800
 
@@ -185,4 +186,66 @@ async def test_a_hold_that_alertmanager_has_forgotten_is_over_in_the_end(stage: 
         for _ in range(5):
             scene.hear(starts_at=NOW)
             await scene.clock.advance(60)
+        assert scene.action.restarts != []
+
+
+LOOP: dict[str, Any] = {"fingerprint": "1" * 16, "remediation": "hold_restarts", "starts_at": NOW}
+
+
+def loop_before_the_start(journal: Journal, clock: FakeClock) -> None:
+    """Its end comes while the remediator is down, with all that remembered the alert."""
+    journal.record_alerts([make_alert(**LOOP)], heartbeat=True)
+    clock.pass_by(30)
+
+
+async def watched(scene: Scene, seconds: float, *, listed: bool = False) -> None:
+    """As a new Alertmanager has it, with a Prometheus that evaluates the rules."""
+    scene.observer.known = {FINGERPRINT: AlertState.ACTIVE}
+    if listed:
+        scene.observer.known["1" * 16] = AlertState.ACTIVE
+    for _ in range(int(seconds / 60)):
+        scene.journal.record_alerts([], heartbeat=True)
+        scene.hear(starts_at=NOW)
+        await scene.clock.advance(60)
+
+
+async def test_a_hold_whose_end_was_missed_while_down_is_over_after_the_grace(
+    stage: Any, journal: Journal, clock: FakeClock
+) -> None:
+    loop_before_the_start(journal, clock)
+    async with stage() as scene:
+        await clock.advance(20)
+        await watched(scene, RELIST_GRACE_SECONDS - 60)
+        assert scene.action.restarts == []
+        await watched(scene, 120)
+        assert scene.action.restarts != []
+
+
+@pytest.mark.parametrize("case", ["listed", "without a watchdog", "again since"])
+async def test_a_hold_from_before_the_start_lasts_while_nothing_shows_its_end(
+    stage: Any, journal: Journal, clock: FakeClock, case: str
+) -> None:
+    loop_before_the_start(journal, clock)
+    async with stage() as scene:
+        scene.observer.known = {FINGERPRINT: AlertState.ACTIVE}
+        await clock.advance(20)
+        if case == "without a watchdog":
+            await scene.pass_time(420)
+        else:
+            if case == "again since":
+                scene.hear(**LOOP)
+            await watched(scene, 420, listed=case == "listed")
+        assert scene.action.restarts == []
+
+
+async def test_the_hours_in_which_no_watchdog_arrives_do_not_count(
+    stage: Any, journal: Journal, clock: FakeClock
+) -> None:
+    loop_before_the_start(journal, clock)
+    async with stage(alert_stale_after=3600) as scene:
+        await watched(scene, 120)
+        await scene.pass_time(600)
+        await watched(scene, 120)
+        assert scene.action.restarts == []
+        await watched(scene, 120)
         assert scene.action.restarts != []

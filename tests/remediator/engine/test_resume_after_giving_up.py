@@ -33,8 +33,10 @@ async def test_what_was_given_up_is_tried_again_after_a_resume(stage: Stage) -> 
         await gives_up(scene)
         scene.action.heal = {"memory_bytes": GIB}
         done = resume(scene)
-        text = "resumed: 0 holds lifted; 1 incident reopened (#1 demo/rollout-0)"
-        assert service.describe_resume(done) == text
+        assert service.describe_resume(done) == (
+            "resumed: 0 holds lifted; given up before, and tried again now: #1 demo/rollout-0 "
+            "(`trainwarden hold --run demo` stops that)"
+        )
         await scene.pass_time(30)
         assert scene.action.restarts == [1, 2, 3]
         assert scene.done()[-1] == "healed"
@@ -114,8 +116,9 @@ async def test_what_was_given_up_in_several_runs_is_resumed_by_the_name_of_each(
         given_up(scene, fingerprint="f" * 16, run="other")
         done = resume(scene)
         assert service.describe_resume(done) == (
-            "resumed: 0 holds lifted; still given up: #1 demo/rollout-0, #2 other/rollout-0. "
-            "Resume each run that is mended: --run RUN"
+            "resumed: 0 holds lifted; still given up: #1 demo/rollout-0, #2 other/rollout-0; "
+            "once it is mended, `trainwarden resume --run demo` or "
+            "`trainwarden resume --run other` tries it again"
         )
         assert scene.journal.open_incidents() == ()
         assert list(resume(scene, run="demo").reopened) == [1]

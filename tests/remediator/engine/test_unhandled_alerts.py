@@ -39,12 +39,8 @@ from trainwarden_remediator.journal.event_text import describe
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.journal.rows import Outcome
 from trainwarden_remediator.model import Decision, Reason, Verdict
-from trainwarden_remediator.notify.messages import (
-    Notification,
-    build_message,
-    notification_event_of,
-    subject_of,
-)
+from trainwarden_remediator.notify.classification import notification_event_of, subject_of
+from trainwarden_remediator.notify.messages import Notification, build_message
 from trainwarden_remediator.observation.model import ExporterState, RunState, WorkerState
 
 PROJECT = Path(__file__).resolve().parents[3]

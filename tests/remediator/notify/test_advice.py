@@ -56,7 +56,11 @@ def test_a_loop_of_a_leak_names_memory_and_ends_the_run_that_goes_on(tmp_path: P
         in text
     )
     assert "It still runs and grows: `trainwarden stop demo` ends it." in text
-    assert "mend the leak" in text
+    assert "Another restart alone does not help: mend the leak" in text
+    healed = (*(replace(one, healed=True) for one in leaks[:2]), replace(leaks[2], ended_at=None))
+    assert "Each restart helps for a while: mend the leak" in advised(
+        tmp_path, call(*LOOP), *healed
+    )
     ended: dict[str, Any] = {"state": "failed", "ended_at": NOW - 1, "exits": ((7, 1, 256),)}
     assert "still runs" not in advised(tmp_path, call(*LOOP), *leaks, **ended)
     last = restarted(5, "TrainingWorkerMemoryOverLimit", ended_at=None)
@@ -95,13 +99,17 @@ def test_a_give_up_says_once_how_many_restarts_failed(tmp_path: Path) -> None:
     ]
     one = call("TrainingWorkerGone", "attempts_exhausted")
     tried = (("restart", "not_healed in the hour before"),) * 4
+    cleaned = ("gpu_cleanup", "healed")
     called = replace(one, attempts=tried, advice=advised(tmp_path, one, *failed))
     (item,) = build_message([called], instance="b", mode="act").items
     assert item.values["What to do"].startswith(
         "It failed after the last 4 restarts by the remediator. Another restart alone does not help"
     )
-    assert item.values["Tried"] == "restart not healed in the hour before"
+    assert "Tried" not in item.values, "the advice has the restarts, with their number"
     assert item.values["What"].endswith("no attempts left: gave up, an operator is needed")
+    more = replace(called, attempts=(*tried, cleaned, cleaned))
+    (item,) = build_message([more], instance="b", mode="act").items
+    assert item.values["Tried"] == "gpu_cleanup healed, 2 times"
     (item,) = build_message([replace(called, advice="")], instance="b", mode="act").items
     assert item.values["Tried"].endswith("4 times")
 
@@ -317,6 +325,34 @@ def test_a_blocked_alert_says_what_is_tried_and_where_to_look(
         assert found.endswith("Once the disk is usable, the remediator restarts it.")
 
 
+UNTIL_RESUME = "No action starts until an operator runs `resume`."
+
+
+@pytest.mark.parametrize(
+    ("holds", "text"),
+    [
+        (
+            [Hold(run="demo", until=NOW + 3600)],
+            "Actions start again at 09:00 UTC, or sooner once an operator runs `resume`.",
+        ),
+        ([Hold(run="demo")], UNTIL_RESUME),
+        ([Hold(until=NOW + 3600), Hold(run="demo")], UNTIL_RESUME),
+        ([], "Actions start again at the end of the hold, or once an operator runs `resume`."),
+    ],
+)
+def test_a_hold_with_an_end_says_when_actions_start_again(
+    tmp_path: Path, holds: list[Hold], text: str
+) -> None:
+    facts = {"verdict": "wait", "reason": "held", "detail": "by root"}
+    event = Event(7, NOW, 3, None, "decision", "TrainingStepStalled", "demo", "trainer", facts)
+    one = Notification(1, "phone", "blocked", event)
+    advised = advice(one, make_setup(tmp_path, "demo/trainer"), (), holds=holds)
+    assert advised == text
+    (item,) = build_message([one], instance="b", mode="act", holds=holds).items
+    until = {UNTIL_RESUME: "until the hold is lifted"}.get(text, "until 09:00 UTC")
+    assert until in item.values["Who acts"] or not holds
+
+
 def test_a_command_that_is_too_long_is_left_out_as_a_whole(tmp_path: Path) -> None:
     long = {"argv": ("python", "a" * VALUE_LENGTH)}
     one = call(*NO_CHECKPOINT)
@@ -330,7 +366,7 @@ def test_a_command_that_is_too_long_is_left_out_as_a_whole(tmp_path: Path) -> No
 def test_a_hold_is_in_words_for_a_reader_who_was_woken() -> None:
     one = replace(call(*LOOP), advice="Do this.")
     (item,) = build_message([one], instance="b", mode="act").items
-    assert item.title == "restarts do not help, operator needed"
+    assert item.title == "restarted again and again, operator needed"
     assert "hold" not in item.values["What"]
     assert item.values["What to do"] == "Do this."
 

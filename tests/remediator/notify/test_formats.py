@@ -13,6 +13,11 @@ from trainwarden_remediator.config.notifications import NotificationEvent, Recei
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import Event
+from trainwarden_remediator.notify.classification import (
+    deduplication_key,
+    notification_event_of,
+    subject_of,
+)
 from trainwarden_remediator.notify.formats import build_request, truncate
 from trainwarden_remediator.notify.messages import (
     MAX_ITEMS,
@@ -22,9 +27,6 @@ from trainwarden_remediator.notify.messages import (
     Notification,
     build_message,
     build_trial_message,
-    deduplication_key,
-    notification_event_of,
-    subject_of,
     without_values,
 )
 

@@ -28,7 +28,7 @@ from trainwarden_remediator.observation.model import RunState, ServerState
 from trainwarden_remediator.policy.failing_starts import LOOP_SECONDS
 
 LOOP: dict[str, Any] = {"alertname": "TrainingWorkerRestartLoop", "fingerprint": LATER}
-NEEDED = "restarts do not help, operator needed"
+NEEDED = "restarted again and again, operator needed"
 UNLIKE = Decision(Verdict.REFUSE, "processes_differ")
 UNLIKE_TITLE = "not healed before an operator changes something"
 
@@ -266,13 +266,13 @@ def test_what_an_operator_has_stopped_is_not_called_healed(
 
 
 async def test_a_false_healing_is_settled_and_not_sent(journal: Journal, clock: FakeClock) -> None:
-    async def is_false(_: Notification) -> bool:
-        return True
+    async def is_false(_: Notification) -> None:
+        return None
 
     post = FakePost()
     asyncio.get_running_loop().set_default_executor(InlineExecutor())
     outbox = outbox_of(journal)
-    notifier = Notifier(receivers(), outbox, post, clock=clock, mode="act", is_overtaken=is_false)
+    notifier = Notifier(receivers(), outbox, post, clock=clock, mode="act", as_of_now=is_false)
     async with going_on(notifier.run()):
         journal.record_outcome(restart(journal, clock), "healed", seconds=1)
         await clock.advance(10)

@@ -22,6 +22,7 @@ from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_remediator.config.notifications import NotifySettings, Receiver
 from trainwarden_remediator.config.restart_methods.run import WRAPPER_ENDED, RunTarget
 from trainwarden_remediator.exceptions import JournalError, NotDeliveredError
+from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal.approvals import approve
 from trainwarden_remediator.journal.database import open_database
 from trainwarden_remediator.journal.event_text import describe
@@ -80,10 +81,10 @@ Calling = Callable[..., Any]
 def calling(clock: FakeClock) -> Calling:
     @asynccontextmanager
     async def begin(
-        journal: Journal, post: FakePost, notify: NotifySettings
+        journal: Journal, post: FakePost, notify: NotifySettings, *holds: Hold
     ) -> AsyncIterator[Notifier]:
         asyncio.get_running_loop().set_default_executor(InlineExecutor())
-        notifier = Notifier(notify, outbox_of(journal), post, clock=clock, mode="act")
+        notifier = Notifier(notify, outbox_of(journal, *holds), post, clock=clock, mode="act")
         async with going_on(notifier.run()):
             await clock.settle()
             yield notifier
@@ -613,7 +614,7 @@ async def test_an_alert_that_stays_blocked_is_reported_once_after_two_minutes(
     journal: Journal, clock: FakeClock, calling: Calling
 ) -> None:
     post = FakePost()
-    async with calling(journal, post, receivers()):
+    async with calling(journal, post, receivers(), Hold()):
         decide(journal, HELD)
         await clock.advance(BLOCKED_SECONDS - 5)
         assert post.sent == []
@@ -622,6 +623,46 @@ async def test_an_alert_that_stays_blocked_is_reported_once_after_two_minutes(
     ((_, content),) = post.sent
     assert content["urgent"]
     assert "held by an operator" in content["items"][0]["what"]
+
+
+@pytest.mark.parametrize(
+    ("holds", "called"),
+    [
+        ([Hold(run="demo", until=NOW + 2 * BLOCKED_SECONDS)], 0),
+        ([Hold(run="demo", worker="rollout-0", until=NOW + BLOCKED_SECONDS + 3)], 0),
+        ([Hold(until=NOW + 2 * BLOCKED_SECONDS + 20)], 1),
+        ([Hold(until=NOW + 4 * 3600)], 1),
+        # the last end counts, and no hold of another run
+        ([Hold(until=NOW + 150), Hold(run="demo")], 1),
+        ([Hold(until=NOW + 150), Hold(run="other")], 0),
+    ],
+)
+async def test_a_hold_that_ends_within_two_minutes_calls_nobody_before_its_end(
+    journal: Journal, clock: FakeClock, calling: Calling, holds: list[Hold], called: int
+) -> None:
+    post = FakePost()
+    async with calling(journal, post, receivers(), *holds):
+        decide(journal, HELD)
+        await clock.advance(BLOCKED_SECONDS + 25)
+        decide(journal, Decision(Verdict.ACT, "restart"))  # as once the hold has ended
+        await clock.advance(600)
+    assert len(post.sent) == called
+
+
+async def test_a_hold_that_was_to_end_soon_and_was_made_longer_calls(
+    journal: Journal, clock: FakeClock
+) -> None:
+    post, holds = FakePost(), [Hold(until=NOW + BLOCKED_SECONDS + 60)]
+    asyncio.get_running_loop().set_default_executor(InlineExecutor())
+    outbox = Outbox(journal.file, clock=journal._clock, holds=lambda: holds)
+    notifier = Notifier(receivers(), outbox, post, clock=clock, mode="act")
+    async with going_on(notifier.run()):
+        decide(journal, HELD)
+        await clock.advance(BLOCKED_SECONDS + 30)
+        assert post.sent == []
+        holds[:] = [Hold(until=NOW + 3600)]
+        await clock.advance(900)
+    assert len(post.sent) == 1
 
 
 @pytest.mark.parametrize("restarted", [True, False])
@@ -654,7 +695,7 @@ async def test_an_alert_that_ends_for_a_moment_is_blocked_since_it_first_was(
     journal: Journal, clock: FakeClock, calling: Calling, gap: float, called_after: float
 ) -> None:
     post = FakePost()
-    async with calling(journal, post, receivers()):
+    async with calling(journal, post, receivers(), Hold()):
         decide(journal, HELD)
         await clock.advance(BLOCKED_SECONDS - 10)
         end_alert(journal)
@@ -738,7 +779,7 @@ async def test_a_wait_that_ends_automatically_or_in_time_is_not_reported(
     journal: Journal, clock: FakeClock, calling: Calling
 ) -> None:
     post = FakePost()
-    async with calling(journal, post, receivers()):
+    async with calling(journal, post, receivers(), Hold()):
         decide(journal, Decision(Verdict.WAIT, "cooldown"))
         decide(journal, HELD, worker="trainer", fingerprint=LATER)
         await clock.advance(BLOCKED_SECONDS - 5)
@@ -753,7 +794,7 @@ async def test_a_blocked_alert_is_not_reported_again_after_a_restart(
     post = FakePost()
     for number in range(3):
         journal = Journal(tmp_path / "own.db", clock=clock)
-        async with calling(journal, post, receivers()):
+        async with calling(journal, post, receivers(), Hold()):
             if not number:
                 decide(journal, HELD)
             await clock.advance(BLOCKED_SECONDS + 60)
@@ -769,7 +810,7 @@ async def test_at_the_start_of_a_stack_nobody_is_called_for_an_exporter_that_sta
     journal = Journal(tmp_path / "own.db", clock=clock)
     decide(journal, Decision(Verdict.WAIT, "disk_unusable"))
     clock.pass_by(BLOCKED_SECONDS + 60)
-    async with calling(journal, post, receivers()):
+    async with calling(journal, post, receivers(), Hold()):
         decide(journal, Decision(Verdict.WAIT, reason))
         await clock.advance(60)
         assert bool(post.sent) is not bool(after)
@@ -944,7 +985,7 @@ async def test_what_is_still_true_of_an_incident_outlasts_what_came_after(
     ((_, content),) = post.sent
     (item,) = content["items"]
     assert item["incident"] == "#1"
-    blocked = "restarts do not help"
+    blocked = "restarted again and again"
     if resolved:
         assert (content["title"], content["urgent"], item["before"]) == ("healed", False, blocked)
     else:
@@ -957,7 +998,7 @@ async def test_nobody_reads_healed_while_the_operator_is_needed_for_the_same_wor
     journal: Journal, clock: FakeClock, calling: Calling, pause: float
 ) -> None:
     """Who reads the newest message alone would go back to sleep: it is sent at the end of all."""
-    post, needed = FakePost(), "restarts do not help, operator needed"
+    post, needed = FakePost(), "restarted again and again, operator needed"
     loop: dict[str, Any] = {"alertname": "TrainingWorkerRestartLoop", "fingerprint": LATER}
     async with calling(journal, post, receivers()):
         decide(journal, Decision(Verdict.ACT, "restart"))

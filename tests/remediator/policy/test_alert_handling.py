@@ -19,7 +19,6 @@ from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.alert_handling import build_alert_views
-from trainwarden_remediator.policy.passed_waits import last_steps
 from trainwarden_remediator.policy.situation import Situation, situation_of
 
 RECEIVER = {"name": "phone", "kind": "ntfy", "url": "https://ntfy.sh/a"}
@@ -163,7 +162,12 @@ def test_a_restart_loop_is_yours_while_the_last_restart_is_checked(
         ("TrainingTroubleLine", NOBODY, "its run has been stopped: the alert ends within 10 min"),
         ("TrainingGpuLinkSlow", YOU, NO_PLAYBOOK),
         ("TrainingDiskReadOnly", YOU, NO_PLAYBOOK),
-        ("TrainingDiskFilling", YOU, NO_PLAYBOOK),
+        ("TrainingDiskFilling", NOBODY, "an operator has stopped it"),
+        (
+            *("TrainingWorkerRestartLoop", NOBODY),
+            "it was stopped: the alert ends within seven minutes",
+        ),
+        ("TrainingWorkerMemoryOverLimit", NOBODY, "an operator has stopped it"),
         ("TrainingCheckpointDamaged", YOU, NO_PLAYBOOK),
         ("TrainingRemediationHeld", YOU, NO_PLAYBOOK),
     ],
@@ -379,10 +383,32 @@ def test_a_wait_for_rollouts_is_for_nobody_once_a_step_or_a_healing_ends_it(caus
     assert handling(replace(healed, key=WorkerKey("other", "rollout-0"))) == yours
 
 
+@pytest.mark.parametrize("severity", ["warning", "critical"])
+def test_a_stall_is_for_nobody_once_its_run_makes_steps_again(severity: str) -> None:
+    quiet: dict[str, Any] = {"worker": "", "remediation": "", "severity": severity}
+    stall = make_alert(alertname="TrainingStepStalled", fingerprint="1" * 16, **quiet)
+    now = stall.starts_at + 60
+    known = Situation(now, may_restart=[TRAINER], trainers=[TRAINER])
+
+    def handling(**changes: Any) -> list[tuple[str, str]]:
+        views = build_alert_views((stall,), (), 0, replace(known, **changes)) or ()
+        return [(one.who, one.handling) for one in views]
+
+    again = [(NOBODY, "its run has made a step since: the alert ends within half a minute")]
+    since = {"demo": stall.starts_at + 1}
+    assert handling(last_steps=since) == again
+    assert handling(last_steps=since, mode="observe") == again
+    assert handling(last_steps=since, holds=[Hold(who="root")]) == again
+    before = {"demo": stall.starts_at - 1, "other": now}
+    assert handling(last_steps=before) == handling() != again
+    halted = {"demo": "it waits for you at a prompt"}
+    assert handling(last_steps=since, halted=halted) == handling(halted=halted) != again
+
+
 def test_the_last_step_of_a_run_that_has_finished_ends_no_wait() -> None:
     runs = {
         "demo": RunState(last_step_at=7.0),
         "done": RunState(last_step_at=8.0, finished=True),
         "new": RunState(),
     }
-    assert last_steps(ExporterState({}, 0, 0, runs=runs)) == {"demo": 7.0}
+    assert ExporterState({}, 0, 0, runs=runs).last_steps == {"demo": 7.0}

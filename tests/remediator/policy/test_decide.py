@@ -148,6 +148,29 @@ def test_a_run_that_an_operator_stopped_is_left_alone_and_pages_nobody(
     assert decide(other, after_stop, NOW).reason == "notify"
 
 
+@pytest.mark.parametrize("playbook", ["hold_restarts", "restart_stalled_run"])
+def test_an_incident_of_what_was_stopped_ends_once_its_alert_is_not_listed(
+    tmp_path: Path, playbook: str
+) -> None:
+    """Its end never arrives: the alert was inhibited when it ended, or the stack was down."""
+    config = make_config(tmp_path, "second/trainer")
+    setup = Setup(config, make_watched("second/trainer"), frozenset({ROLLOUT, TRAINER}))
+    known = incident(remediation=playbook, last_received_at=NOW - 200, last_decided_at=NOW - 200)
+    about = replace(known, last_decision="refuse stopped")
+    stopped, over = (Decision(Verdict.REFUSE, one) for one in ("stopped", "alert_stale"))
+    unlisted = state(config, setup=setup, snapshot=snapshot({}, alert=None), started_at=NOW - 90)
+    assert decide(about, unlisted, NOW) == over
+    assert decide(about, replace(unlisted, snapshot=None), NOW).reason == "needs_observation"
+    assert decide(replace(about, last_received_at=NOW - 150), unlisted, NOW) == stopped
+    assert decide(replace(about, last_decided_at=NOW - 150), unlisted, NOW) == stopped
+    assert decide(replace(about, last_decision="act hold"), unlisted, NOW) == stopped
+    unknown = replace(unlisted, snapshot=Snapshot(None, None))
+    long_ago = replace(about, last_received_at=NOW - 7200, last_decided_at=NOW - 7200)
+    assert decide(long_ago, unknown, NOW) == stopped
+    listed = replace(unlisted, snapshot=snapshot({}, alert=AlertState.INHIBITED))
+    assert decide(long_ago, listed, NOW) == stopped
+
+
 def test_what_ended_with_its_run_was_stopped_by_no_operator(config: Config) -> None:
     server, trainer = WorkerKey("demo", "server"), WorkerKey("demo", "trainer-2")
     announced = AnnouncedRuns(ended_with_run=frozenset({server}))

@@ -15,6 +15,7 @@ from trainwarden_remediator.model import Decision
 from trainwarden_remediator.observation.exporter_page import parse_exporter_page
 from trainwarden_remediator.observation.model import DiskState, RunState
 from trainwarden_remediator.policy.decide import decide
+from trainwarden_remediator.policy.full_disk import seen_without_room
 
 GONE = incident(alert="TrainingWorkerGone", worker="trainer", remediation="start_missing_worker")
 ENDED = make_worker(processes=0, started_at=None, last_exit_code=1, last_exit_at=NOW - 40)
@@ -92,9 +93,51 @@ def test_a_second_end_without_space_is_a_quota_or_a_disk_that_is_not_watched(
     text, detail = decided(tmp_path, WITH_ROOM, actions=before)
     assert text == "wait disk_unusable"
     assert detail == (
-        "no space was left after its restart, too, though the watched disks have room: a quota,"
-        " or a disk that is not watched"
+        "no space was left after its restart, too, though the watched disks have room, and were not"
+        " seen without: a quota, or a disk that is not watched"
     )
+    long_before = decided(tmp_path, WITH_ROOM, actions=before, without_room={"demo": NOW - 300})
+    assert long_before[0] == "wait disk_unusable"
+
+
+def test_a_second_end_on_a_watched_disk_that_has_room_again_is_restarted(tmp_path: Path) -> None:
+    before, seen = (replace(ago(300, TRAINER), result="done"),), {"demo": NOW - 20}
+    assert decided(tmp_path, WITH_ROOM, actions=before, without_room=seen)[0] == "act restart"
+    assert decided(tmp_path, FULL, actions=before, without_room=seen)[0] == "wait disk_unusable"
+
+
+@pytest.mark.parametrize(
+    ("disk", "seen"),
+    [
+        (FULL, {"demo": NOW}),
+        (replace(WITH_ROOM, checkpoints_left={"demo": 0.5}), {"demo": NOW}),
+        (replace(WITH_ROOM, inodes=10_000_000.0, free_inodes=4.0), {"demo": NOW}),
+        (WITH_ROOM, {}),
+        (replace(FULL, path="/other", runs=frozenset({"second"})), {"second": NOW}),
+    ],
+)
+def test_a_disk_without_room_is_remembered_of_the_runs_that_write_to_it(
+    tmp_path: Path, disk: DiskState, seen: dict[str, float]
+) -> None:
+    shown = snapshot({TRAINER: ENDED})
+    assert shown.exporter is not None
+    shown = replace(shown, exporter=replace(shown.exporter, disks=(disk,)))
+    config = make_config(tmp_path, *WORKERS)
+    assert seen_without_room(state(config, snapshot=shown), NOW) == seen
+
+
+def test_the_alert_that_blocks_restarts_shows_it_too(tmp_path: Path) -> None:
+    """While it fires, the exporter is not asked about the run."""
+    filling = {"alert": "TrainingDiskFilling", "worker": "", "last_received_at": NOW - 7}
+    critical = incident(**filling, remediation="hold_restarts")
+    config = make_config(tmp_path, *WORKERS)
+    for one, seen in (
+        (critical, {"demo": NOW - 7}),
+        (replace(critical, resolved=True), {}),
+        (replace(critical, remediation=""), {}),
+        (replace(critical, alert="TrainingDiskReadOnly"), {}),
+    ):
+        assert seen_without_room(state(config, incidents=(one,), snapshot=None), NOW) == seen
 
 
 def test_what_the_decision_rests_on_is_read_off_the_exporter() -> None:

@@ -7,8 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.remediator.samples import GIB, NOW, ROLLOUT, TRAINER, WORKERS, make_setup, make_worker
+from tests.remediator.samples import (
+    GIB,
+    NOW,
+    ROLLOUT,
+    TRAINER,
+    WORKERS,
+    announced,
+    make_setup,
+    make_worker,
+)
 
+from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.alertmanager.api import AlertState
 from trainwarden_remediator.model import Decision, Incident, PastAction, Verdict
@@ -43,6 +53,7 @@ def decided(
     key: WorkerKey = TRAINER,
     worker: WorkerState = GONE,
     snapshot: str | None = "taken",
+    started: float = 0.0,
     **changes: Any,
 ) -> Decision:
     gone = worker.processes == 0
@@ -55,8 +66,9 @@ def decided(
     shown = {ROLLOUT: make_worker(memory_bytes=GIB), key: worker}
     exporter = ExporterState(shown, 20 * GIB, 2 * GIB, runs={"demo": run})
     seen = Snapshot(AlertmanagerState({"f" * 16: AlertState.ACTIVE}), exporter)
+    known = AnnouncedRuns(announced(announced_at=started) if started else {})
     state = PolicyState(
-        *(make_setup(folder, *WORKERS), (), (incident,), actions),
+        *(replace(make_setup(folder, *WORKERS), announced=known), (), (incident,), actions),
         snapshot=seen if snapshot else None,
     )
     return decide(incident, state, NOW)
@@ -71,6 +83,19 @@ def test_three_restarts_that_each_helped_do_not_use_up_the_attempts(tmp_path: Pa
 def test_restarts_without_a_later_step_do(tmp_path: Path, now: float | None) -> None:
     decision = decided(tmp_path, restarts(300, 300, 300), RunState(step=now))
     assert (decision.reason, decision.detail) == ("attempts_exhausted", "")
+
+
+@pytest.mark.parametrize(
+    ("started", "reason"),
+    [(NOW - 3000, "attempts_exhausted"), (NOW - 1200, "restart"), (0.0, "restart")],
+)
+def test_a_far_lower_step_is_another_run_unless_no_operator_has_started_it_since(
+    tmp_path: Path, started: float, reason: str
+) -> None:
+    decision = decided(tmp_path, restarts(40, 12, 40), RunState(step=40), started=started)
+    assert decision.reason == reason
+    decision = decided(tmp_path, restarts(40, 40, 12), RunState(step=12), started=started)
+    assert decision.reason == reason
 
 
 def test_only_the_restarts_since_the_last_progress_count(tmp_path: Path) -> None:

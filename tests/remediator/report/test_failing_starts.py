@@ -249,8 +249,8 @@ def test_a_leak_that_the_remediator_restarts_again_and_again_is_named(
     looping = loop(journal, clock)
     mended = (
         "The remediator restarted it 3 times since 08:00 UTC as it exceeds its memory limit. It "
-        "still runs and grows: `trainwarden stop demo` ends it. Another restart alone does not "
-        "help: mend the leak, or raise its memory limit (`--memory-limit` of `trainwarden run`), "
+        "still runs and grows: `trainwarden stop demo` ends it. Each restart helps for a while: "
+        "mend the leak, or raise its memory limit (`--memory-limit` of `trainwarden run`), "
         "then start it yourself"
     )
     runs = ONE.model_copy(update={"state": "running", "exits": ()})

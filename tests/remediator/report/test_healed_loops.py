@@ -59,6 +59,7 @@ def test_so_do_those_before_a_loop_that_begins_during_the_last_restart(reported:
     whole = night(reported)
     assert whole.count(f"| healed, part of the loop {last.id} |") == LEAKS - 1
     assert "Incidents 1 and 2 are of the same loop." in whole
+    assert "**An operator is needed** after 1 action: it is restarted again and again." in whole
 
 
 def test_a_healing_long_before_or_of_another_worker_is_no_part_of_the_loop(

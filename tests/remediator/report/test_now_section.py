@@ -27,10 +27,12 @@ from trainwarden_exporter.processes.announcements import (
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import (
     NOBODY,
+    NOT_FINITE_HANDLING,
     NOTHING_YET,
     REMEDIATOR,
     STALLED,
     YOU,
+    as_sentence,
 )
 from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
@@ -131,7 +133,7 @@ def test_of_many_runs_the_ones_that_need_you_open_the_report(
     tmp_path: Path, journal: Journal
 ) -> None:
     runs = dict.fromkeys(("a", "b", "demo", "hung"), TRAINS)
-    runs["hung"] = replace(STANDS, stall_limit=300)
+    runs["hung"] = replace(STANDS, stall_limit=300, stuck=True)
     quiet: dict[str, Any] = {"remediation": "", "worker": ""}
     nan = make_alert(alertname="TrainingNotFinite", severity="critical", **quiet)
     assert journal.open_incidents() == ()
@@ -240,6 +242,23 @@ def test_a_checkpoint_from_after_a_loss_that_is_not_finite_is_marked(
     run = replace(run, proved_checkpoint="/r/epoch-380.pt")
     text = head(report(tmp_path, CurrentState(exporter(run), ())))
     assert "newest complete checkpoint: epoch 380" in text
+
+
+@pytest.mark.usefixtures("journal")
+def test_a_loss_of_nan_is_yours_before_its_alert_and_named_once_beside_it(tmp_path: Path) -> None:
+    run = replace(TRAINS, checkpoint=380, finite_until={("trainer", "loss"): 300})
+    alert = make_alert(
+        alertname="TrainingNotFinite", severity="critical", worker="", remediation=""
+    )
+    yours = f"**Who acts: {YOU}.** {as_sentence(YOU, NOT_FINITE_HANDLING)}"
+    early = head(report(tmp_path, CurrentState(exporter(run), ())))
+    assert yours in early
+    assert f"- `demo`: {NOT_FINITE_HANDLING}." in early
+    late = head(report(tmp_path, CurrentState(exporter(run), [alert])))
+    assert f"Who acts: {YOU}" in late
+    assert NOT_FINITE_HANDLING not in late.partition("## What to do")[2]
+    for sound in (replace(run, checkpoint=300), replace(run, finite_until={}), TRAINS):
+        assert yours not in report(tmp_path, CurrentState(exporter(sound), ()))
 
 
 @pytest.mark.usefixtures("journal")
@@ -415,6 +434,25 @@ def test_an_alert_with_an_open_incident_is_acted_on(tmp_path: Path, journal: Jou
     text = head(report(tmp_path, CurrentState(exporter(TRAINS), [alert, OOM])))
     assert "since 07:59:40: **The remediator** (is deciding what to do)." in text
     assert "- TrainingWorkerMemoryOverLimit" not in text.partition("## What to do")[2]
+
+
+@pytest.mark.usefixtures("journal")
+def test_healthy_runs_that_evaluate_in_silence_are_not_being_healed(tmp_path: Path) -> None:
+    """Their silence is over the limit of a step, and no longer than their pauses were before."""
+    silent = replace(STANDS, phase="training", stall_limit=60, trainer_processes=1)
+    paused, waits = replace(silent, pause_limit=600), replace(silent, pause_limit=500)
+    hangs = replace(waits, stuck=True)
+    situation = Situation(NOW, may_restart={TRAINER}, trainers={TRAINER})
+    for shown, title in (
+        (paused, "3 runs: 2 are well, 1 stands still."),
+        (waits, "3 runs: 2 are well, 1 stands still."),
+        (hangs, "3 runs: 2 are well, 1 is being healed or held."),
+    ):
+        seen = replace(exporter(shown), runs={"demo": shown, "a": TRAINS, "b": TRAINS})
+        text = report(tmp_path, CurrentState(seen, (), situation))
+        assert text.splitlines()[0] == f"# {title}"
+        who = NOBODY if shown is paused else REMEDIATOR
+        assert f"**Who acts: {who}.**" in text
 
 
 def test_the_headline_counts_what_the_same_report_leaves_to_you(

@@ -10,6 +10,7 @@ from tests.remediator.report.test_interruption import FAULT, incident
 
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.observation.model import ExporterState, RunState
+from trainwarden_remediator.report.host_now import Trouble
 from trainwarden_remediator.report.model import IncidentRecord
 from trainwarden_remediator.report.opening import format_period, opening
 
@@ -112,17 +113,18 @@ def test_what_is_not_healed_comes_first_and_an_unknown_cost_is_no_cost() -> None
     ("unwell", "sentence"),
     [
         ({}, "All 9 runs are well."),
-        ({"gone": True}, "All 9 runs are well."),
-        ({"a": False}, "9 runs: 8 are well, 1 is being healed or held."),
-        ({"a": True}, "9 runs: 8 are well, 1 needs you: a."),
+        ({"gone": "yours"}, "All 9 runs are well."),
+        ({"a": "handled"}, "9 runs: 8 are well, 1 is being healed or held."),
+        ({"a": "yours"}, "9 runs: 8 are well, 1 needs you: a."),
+        (dict.fromkeys("abcd", "silent"), "9 runs: 5 are well, 4 stand still."),
         (
-            {"a": False, **dict.fromkeys("bcdef", True)},
-            "9 runs: 3 are well, 1 is being healed or held, 5 need you: b, c, d and 2 more.",
+            {"a": "silent", **dict.fromkeys("bcdef", "yours")},
+            "9 runs: 3 are well, 1 stands still, 5 need you: b, c, d and 2 more.",
         ),
     ],
 )
 def test_of_many_runs_one_short_sentence_says_which_need_you(
-    unwell: dict[str, bool], sentence: str
+    unwell: dict[str, Trouble], sentence: str
 ) -> None:
     seen = exporter(**dict.fromkeys("abcdefghi", TRAINED))
     first, _, rest = opening(seen, (healed(FAULT, 60),), DAY, FAULT, unwell).partition("\n\n")

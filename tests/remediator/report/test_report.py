@@ -434,6 +434,30 @@ def test_what_ended_because_an_operator_stopped_it_says_so(
     assert "without an action of the remediator" not in night
 
 
+@pytest.mark.parametrize(
+    ("alert", "state"),
+    [
+        ("TrainingStepStalled", "it ended as an operator stopped it."),
+        ("TrainingDiskFilling", "it ended as an operator stopped it."),
+        ("TrainingDiskReadOnly", "it is still open."),
+    ],
+)
+def test_what_an_operator_has_stopped_is_not_open_though_its_alert_is(
+    reported: Story, alert: str, state: str
+) -> None:
+    incident = reported.hear(alertname=alert)
+    reported.decide(incident, "stopped", Verdict.REFUSE)
+    now = reported.clock.now()
+    night = report_nights(
+        reported.path, now - 3600, STYLE, now, CurrentState(ExporterState({}, 2e10, 2e9), ())
+    )
+    assert f"1 fault; {state}" in night
+    is_open = alert == "TrainingDiskReadOnly"
+    assert ("**still firing**" in night) is is_open
+    not_yet = "The alert has not ended yet; **an operator has stopped it**."
+    assert (not_yet in reported.tell(incident)) is not is_open
+
+
 def test_an_alert_that_another_one_inhibits_has_not_ended(reported: Story) -> None:
     leak = reported.hear()
     reported.decide(leak, "held_by_alert", Verdict.WAIT, "TrainingWorkerRestartLoop")

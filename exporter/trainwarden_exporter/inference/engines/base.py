@@ -63,6 +63,8 @@ class InferenceEngine(ABC):
     """Whether the liveness probe is answered while requests are served, by a thread of its own."""
     completion_path: ClassVar[str | None] = "/v1/completions"
     """Default path of completions; None if they require a configured path."""
+    own_result: ClassVar[str] = ""
+    """Key of the result of a completion by the engine's own API."""
     default_model: ClassVar[str | None] = None
     """Model of a completion if none is known."""
     metric_names: ClassVar[tuple[str, ...]] = ()
@@ -149,7 +151,7 @@ class InferenceEngine(ABC):
 
     def has_token(self, body: Any) -> bool:
         """Whether the JSON body of a completion contains a result."""
-        return isinstance(body, dict) and bool(body.get("choices"))
+        return isinstance(body, dict) and bool(body.get("choices") or self.own_result in body)
 
     def metrics(self, responses: HttpResponses) -> ParsedMetrics:
         """Returns the metrics in `metric_names`; empty if the page is missing."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any
 
 from trainwarden_exporter.inference.engine_stats import EngineStats, Liveness
 from trainwarden_exporter.inference.engines.base import (
@@ -35,6 +34,7 @@ _KV_USAGE = "llamacpp:kv_cache_usage_ratio"
 class LlamaCpp(InferenceEngine):
     name = "llama_cpp"
     liveness_path = "/health"
+    own_result = "content"
     default_model = "default"
     metric_names = (_RUNNING, _WAITING, _GENERATED, _PROMPT, _DECODES, _KV_USAGE)
     passive_requests = (replace(METRICS, timeout=SHORT_TIMEOUT),)  # hangs if the main loop hangs
@@ -68,6 +68,3 @@ class LlamaCpp(InferenceEngine):
             return super().completion_request(model, rank)
         body = {"prompt": probe.prompt, "n_predict": 1, "temperature": 0, "cache_prompt": False}
         return self.post("/completion", body)
-
-    def has_token(self, body: Any) -> bool:
-        return super().has_token(body) or (isinstance(body, dict) and "content" in body)

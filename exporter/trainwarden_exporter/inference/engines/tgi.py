@@ -5,8 +5,6 @@ As of v3.3.7, its last feature release; it is in maintenance mode.
 
 from __future__ import annotations
 
-from typing import Any
-
 from trainwarden_exporter.inference.engine_stats import EngineStats
 from trainwarden_exporter.inference.engines.base import (
     InferenceEngine,
@@ -27,6 +25,7 @@ _PROMPT = "tgi_request_input_length_sum"
 class Tgi(InferenceEngine):
     name = "tgi"
     liveness_path = "/health"
+    own_result = "generated_text"
     default_model = "tgi"
     metric_names = (_RUNNING, _WAITING, _CALLS, _SUCCESSES, _FAILURES, _GENERATED, _PROMPT)
     rare_requests = (HttpRequest("info", "/info"),)
@@ -53,6 +52,3 @@ class Tgi(InferenceEngine):
             return super().completion_request(model, rank)
         body = {"max_new_tokens": 1, "do_sample": False}
         return self.post("/generate", {"inputs": probe.prompt, "parameters": body})
-
-    def has_token(self, body: Any) -> bool:
-        return super().has_token(body) or (isinstance(body, dict) and "generated_text" in body)

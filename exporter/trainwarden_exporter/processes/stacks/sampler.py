@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 
 from trainwarden_exporter.processes.ancestry import descendants
 from trainwarden_exporter.processes.config import RunWorkers
@@ -69,11 +68,9 @@ class RunSampler:
         self,
         *,
         read_stacks: ReadStacks = read_stacks,
-        root: Path = PROC,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._read_stacks = read_stacks
-        self._root = root
         self._clock = clock
         self._silence: float | None = None
         self._looks: dict[Identity, deque[Look]] = {}
@@ -144,7 +141,7 @@ class RunSampler:
         for member in members:
             if self._clock() > end:
                 stacks = Stacks(problem=f"not reached within {SAMPLE_SECONDS:g} s")
-            elif read_kernel_state(member.identity, self._root) is None:
+            elif read_kernel_state(member.identity) is None:
                 # Members are as of the last scrape: the pid may be that of another process by now.
                 stacks = Stacks(problem="has ended")
             else:
@@ -167,7 +164,7 @@ class RunSampler:
         looks: dict[Identity, deque[Look]] = {}
         for identity in (member.identity for member in members):
             # a process that took the pid of another one has another start time
-            kernel = read_kernel_state(identity, self._root, tid=self._thread_of(identity))
+            kernel = read_kernel_state(identity, tid=self._thread_of(identity))
             if kernel is not None:
                 looks[identity] = self._looks.get(identity, deque(maxlen=_KEPT_LOOKS))
                 looks[identity].append(Look(self._clock(), kernel))
@@ -179,7 +176,7 @@ class RunSampler:
         return next((one.tid for one in mains if one and one.is_training_thread), None) or None
 
     def _diagnose(self, members: Sequence[Member]) -> Diagnosis:
-        files = OpenFiles({member.identity for member in members}, self._root)
+        files = OpenFiles({member.identity for member in members})
         findings = [
             self._with_surroundings(
                 find_activity(
@@ -195,7 +192,7 @@ class RunSampler:
         ]
         ends = chain.from_iterable(one.far_ends for one in findings)
         outside = {end.identity for end in ends if end.identity}.difference(files.inside)
-        return diagnose(findings, _may_act(outside, self._root), self._absences.absent)
+        return diagnose(findings, _may_act(outside), self._absences.absent)
 
     def _with_surroundings(self, finding: Finding, files: OpenFiles) -> Finding:
         key = finding.member.identity, finding.activity
@@ -225,14 +222,14 @@ def sample_run(run: RunWorkers, matcher: Matcher, *, pause: float = LOOK_SECONDS
     return replace(diagnosis, dumps=FlightRecorders().describe(members, time.time()))
 
 
-def _may_act(outside: Collection[Identity], root: Path) -> dict[Identity, bool]:
+def _may_act(outside: Collection[Identity]) -> dict[Identity, bool]:
     """Returns which of these may act, or a process below it may: a server may compute there."""
     if not outside:
         return {}
-    processes = read_processes(root)
+    processes = read_processes()
     trees = {one: (one.pid, *descendants(processes, [one.pid])) for one in outside}
     return {
-        one: not all(stands_for_ever(pid, root) for pid in tree if processes[pid].alive)
+        one: not all(stands_for_ever(pid, PROC) for pid in tree if processes[pid].alive)
         for one, tree in trees.items()
         # a process that took the pid of another one has another start time
         if one.pid in processes and processes[one.pid].identity == one

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from trainwarden_exporter.config_file.argument_lists import check_arguments
 from trainwarden_exporter.config_file.loader import Section
 from trainwarden_exporter.config_file.types import Seconds
 from trainwarden_exporter.processes.procfs import read_owner
@@ -25,6 +26,8 @@ def _argument(text: str) -> str:
 
 Argument = Annotated[str, AfterValidator(_argument)]
 """One argument of a command line; never interpreted by a shell."""
+
+Arguments = Annotated[tuple[Argument, ...], Field(min_length=1), AfterValidator(check_arguments)]
 
 
 class RestartMethod(Section):
@@ -82,7 +85,7 @@ class SaveRequest(Section):
     signal: Literal["SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", "SIGALRM"] | None = None
     """The signal to send to the worker's root processes, not to their children. A process without a
     handler for it is not signalled: the signal would terminate it."""
-    command: Annotated[tuple[Argument, ...], Field(min_length=1)] | None = None
+    command: Arguments | None = None
     """The command to run instead, as a list of arguments without a shell."""
     timeout: Annotated[Seconds, Field(gt=0)] = 120
     """How long to wait for a newer complete checkpoint; then the worker is restarted anyway."""

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from trainwarden_exporter.config_file.types import LocalPath, Name, Seconds
 from trainwarden_remediator.config.restart_methods.base import (
-    Argument,
+    Arguments,
     RestartMethod,
     command_warnings,
 )
@@ -32,7 +32,7 @@ class CommandTarget(RestartMethod):
         "again": "retry_after",
     }
 
-    restart: Annotated[tuple[Argument, ...], Field(min_length=1)]
+    restart: Arguments
     """The command line, as a list of arguments without a shell. It must exit with status 0 once the
     worker has started; any other status is a failure."""
     cwd: LocalPath = Path()

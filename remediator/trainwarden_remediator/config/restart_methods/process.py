@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from trainwarden_exporter.config_file.loader import LocatedError
 from trainwarden_exporter.config_file.types import LocalPath, Name, Seconds
 from trainwarden_remediator.config.restart_methods.base import (
-    Argument,
+    Arguments,
     RestartMethod,
     command_warnings,
 )
@@ -30,7 +30,7 @@ class ProcessTarget(RestartMethod):
         "memory_back_within": "gpu_memory_release_timeout",
     }
 
-    start: Annotated[tuple[Argument, ...], Field(min_length=1)]
+    start: Arguments
     """The command line, as a list of arguments without a shell. If the worker has several
     processes, it must start all of them. `{checkpoint}` in an argument stands for the path of the
     newest proved checkpoint of the run; without one, the worker is not restarted."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trainwarden_exporter import __main__
+from trainwarden_exporter.__main__ import main
+from trainwarden_exporter.preflight import stacks_command
 from trainwarden_exporter.processes.config import RunWorkers
 from trainwarden_exporter.processes.matching import Matcher, WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
@@ -138,10 +139,10 @@ def test_a_program_reads_the_same_as_json(
     odd = finding(2, Activity.SLEEP, "nap")
     suspects = (Suspect(2, KEY, Activity.SLEEP, odd), Suspect(3, KEY, Activity.GONE))
     diagnosis = Diagnosis(Movement.STUCK, (odd,), suspects, "a ← b")
-    monkeypatch.setattr(__main__, "sample_run", lambda *_: diagnosis)
+    monkeypatch.setattr(stacks_command, "sample_run", lambda *_: diagnosis)
     file = tmp_path / "exporter.yml"
     file.write_text(f"runs_folder: {tmp_path}\nruns: [{{name: night}}]\n")
-    assert __main__.main(["stacks", f"--config.file={file}", "--json"]) == 0
+    assert main(["stacks", f"--config.file={file}", "--json"]) == 0
     (shown,) = json.loads(capsys.readouterr().out)
     assert (shown["run"], shown["movement"], shown["chain"]) == ("night", "stuck", "a ← b")
     (process,) = shown["processes"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from aiohttp import web
 
@@ -28,26 +27,12 @@ TIMEOUT_MARGIN = 0.5
 EXPORTER = web.AppKey("exporter", Exporter)
 
 
-class SharedScrapes:
-    """Lets scrapes that begin at the same time share one collection, so that many cost little."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._shared = SharedCalls[tuple[scraper.Outcome, ...]](clock)
-
-    async def scrape(
-        self, source: scraper.Scraper, budget: float, names: Sequence[str] | None = None
-    ) -> tuple[scraper.Outcome, ...]:
-        """Returns the outcomes of `source.scrape`, or of a recent scrape that still runs."""
-        key = (budget, None if names is None else tuple(names))
-        return await self._shared.call(key, lambda: source.scrape(budget, names))
-
-
 class PageRenderer:
     """Renders pages in a thread of its own; concurrent scrapes of the same content share a page."""
 
     def __init__(self) -> None:
         self.thread = SerialThread("render")
-        self._in_progress: dict[tuple[object, ...], asyncio.Future[exposition.RenderedPage]] = {}
+        self._shared = SharedCalls[exposition.RenderedPage]()
 
     async def metrics(
         self, exporter: Exporter, outcomes: Sequence[scraper.Outcome], request: web.Request
@@ -61,23 +46,22 @@ class PageRenderer:
             families = [*exporter.exporter_families(), *scraper.families(outcomes)]
             return exposition.render(families, accept=accept, accept_encoding=accept_encoding)
 
-        key = (*outcomes, accept, accept_encoding)
-        if key not in self._in_progress:
-            self._in_progress[key] = rendered = self.thread.call(text)
-            rendered.add_done_callback(lambda _: self._in_progress.pop(key))
-        # A disconnecting client must not cancel the page of the others.
-        return await asyncio.shield(self._in_progress[key])
+        async def render() -> exposition.RenderedPage:
+            return await self.thread.call(text)
+
+        return await self._shared.call((*outcomes, accept, accept_encoding), render)
 
 
 PAGE_RENDERER = web.AppKey("page_renderer", PageRenderer)
-SHARED_SCRAPES = web.AppKey("shared_scrapes", SharedScrapes)
+SCRAPES = web.AppKey("scrapes", SharedCalls[tuple[scraper.Outcome, ...]])
+"""Scrapes that begin at the same time share one collection, so that many cost little."""
 
 
 def build_app(exporter: Exporter) -> web.Application:
     app = web.Application()
     app[EXPORTER] = exporter
     app[PAGE_RENDERER] = PageRenderer()
-    app[SHARED_SCRAPES] = SharedScrapes()
+    app[SCRAPES] = SharedCalls()
     app.add_routes(
         [
             web.get("/", show_status),
@@ -100,8 +84,7 @@ async def show_metrics(request: web.Request) -> web.Response:
     unknown = sorted(set(names or ()) - set(exporter.scraper.names))
     if unknown:
         return web.Response(status=400, text=f"unknown collector: {', '.join(unknown)}\n")
-    scrapes = request.app[SHARED_SCRAPES]
-    outcomes = await scrapes.scrape(exporter.scraper, _budget(request), names)
+    outcomes = await _scrape(request, names)
     rendered = await request.app[PAGE_RENDERER].metrics(exporter, outcomes, request)
     return web.Response(body=rendered.body, headers=rendered.headers)
 
@@ -120,11 +103,20 @@ async def show_status_json(request: web.Request) -> web.Response:
     return web.json_response(summary)
 
 
+async def _scrape(
+    request: web.Request, names: Sequence[str] | None = None
+) -> tuple[scraper.Outcome, ...]:
+    """Collects; `names` are those of the collectors, None for all."""
+    source, budget = request.app[EXPORTER].scraper, _budget(request)
+    key = (budget, None if names is None else tuple(names))
+    return await request.app[SCRAPES].call(key, lambda: source.scrape(budget, names))
+
+
 async def _collect_page(request: web.Request) -> status_page.PageData:
     exporter = request.app[EXPORTER]
     await exporter.refresh_runs()
     outcomes, remediator = await asyncio.gather(
-        request.app[SHARED_SCRAPES].scrape(exporter.scraper, _budget(request)),
+        _scrape(request),
         fetch_status(
             exporter.config.remediator,
             exporter.identity,

@@ -1,0 +1,1 @@
+"""What the exporter serves, and the command that serves it."""

@@ -1,0 +1,45 @@
+"""What an operator has done since about what waits to be sent: what is false by now is not sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainwarden_exporter.processes.left_behind import count_left_behind
+from trainwarden_remediator.config.notifications import NotificationEvent
+from trainwarden_remediator.config.schema import Setup
+from trainwarden_remediator.notify.messages import Notification
+from trainwarden_remediator.policy.alert_end import OUTLASTS_RUN
+
+_WHILE_IT_RUNS: frozenset[NotificationEvent] = frozenset(
+    {
+        *("gave_up", "held_by_alert", "paged", "blocked", "unhandled", "recurring"),
+        *("stalled", "action_started", "not_healed"),
+    }
+)
+"""Events that say what is wrong with a worker or a run, or done about it."""
+
+
+def as_of_now(one: Notification, setup: Setup) -> Notification | None:
+    """Returns a notification as it is true now; None if an operator has answered it. Blocks."""
+    event = one.event
+    if one.notification_event in _WHILE_IT_RUNS:
+        stopped = bool(event.run) and setup.is_stopped(event.run, event.worker)
+        return None if stopped and not event.alert.startswith(OUTLASTS_RUN) else one
+    if event.kind != "run_finished":
+        return one
+    own = {
+        key.worker: found.announcement
+        for key, found in setup.announced.workers.items()
+        if key.run == event.run
+    }
+    facts = dict(event.facts)
+    if "still_run" in facts:
+        facts["still_run"] = [
+            name for name in facts["still_run"] if name in own and not own[name].has_ended
+        ]
+    if "goes_on" in facts:
+        facts["goes_on"] = count_left_behind(own.values())
+    # It is about nothing but what does not end, which a message before has reported as finished.
+    if "unended" in facts and setup.is_stopped(event.run, ""):
+        return None
+    return replace(one, event=replace(event, facts=facts))
