@@ -29,6 +29,7 @@ _ECHO = re.compile(
 )
 """What a shell prints itself, up to the first value."""
 _MIN_LETTERS = 3
+_ZERO = re.compile(rb"\W*0\b")
 _ENDS_PROCESSES = re.compile(rb"\b(?:kill|pkill|killall|timeout)\b")
 
 _RANK = re.compile(rb"(?m)^\[(?:rank|default)\d+\]: ?")
@@ -51,9 +52,10 @@ _FOLLOWS = re.compile(
     rb"wandb: |\[W\d+ |CUDA kernel errors might be asynchronously reported"
     rb"|For debugging consider passing CUDA_LAUNCH_BLOCKING|Compile with `TORCH_USE_CUDA_DSA`"
     rb"| *(?:\d+%\|.*\|)? *\d+/\d+ \[|\++ "
+    rb"|\w{3} (?:\w{3} +\d+|\d+ \w{3} \d{4}) [\d:]{8}(?: [AP]M)? \w+(?: \d{4})?\s*$"
 )
 """Lines that follow an exception which nobody caught: the rest of its message, the last words of a
-tracker, a progress bar that is closed, and commands that a shell with `set -x` shows."""
+tracker, a progress bar that is closed, commands that a shell with `set -x` shows, and `date`."""
 _OF_TOTAL = re.compile(
     rb"(?i)\b(?:step|iter(?:ation)?|epoch)s?['\"]?[ :=#\[]{1,3}(\d{1,15}) ?(?:/|of) ?(\d{1,15})\b"
     rb"|\b(\d{1,15})/(\d{1,15}) ?\["
@@ -72,8 +74,14 @@ class Script(NamedTuple):
     """Whether they may end a process by a signal, as a helper of the run."""
 
     def explains(self, line: bytes) -> bool:
-        """Returns whether such a line may follow an error that nobody has caught."""
-        return self.is_known and (_is_part(line) or line.strip().startswith(self.echoes))
+        """Returns whether such a line may follow an error that nobody has caught.
+
+        A script that prints 0 after its words may print the status of a program that has caught it.
+        """
+        if not self.is_known or _is_part(line):
+            return self.is_known
+        ends = [line.strip()[len(one) :] for one in self.echoes if line.strip().startswith(one)]
+        return bool(ends) and not any(map(_ZERO.match, ends))
 
 
 class FinalError(NamedTuple):
@@ -126,7 +134,8 @@ def find_final_error(shown: bytes, argv: Sequence[str], folder: str) -> FinalErr
         script = read_script(argv, folder)
         is_proof = _DIED.match(line) is None or (script.is_known and not script.ends_processes)
         is_failure = is_proof and all(map(script.explains, lines)) and _has_steps_left(before)
-        return FinalError(line.decode("utf-8", "replace")[:MAX_LINE], is_failure)
+        words = line.decode("utf-8", "replace").split()
+        return FinalError(" ".join(words)[:MAX_LINE], is_failure)
     return None
 
 

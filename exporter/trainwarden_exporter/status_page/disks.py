@@ -28,6 +28,8 @@ class DiskView:
     read_only: bool = False
     speed: float | None = None
     speed_floor: float | None = None
+    runs: frozenset[str] = frozenset()
+    """The runs that save there."""
 
     @property
     def tone(self) -> Tone:
@@ -76,6 +78,9 @@ def build_disk_views(outcomes: Iterable[Outcome]) -> tuple[DiskView, ...]:
             read_only=series.of("disk_read_only", *key) == 1,
             speed=series.of("disk_probe_bytes_per_second", *key),
             speed_floor=series.of("disk_probe_floor_bytes_per_second", *key),
+            runs=frozenset(
+                run for run, *_, path in series.all("disk_checkpoints_left") if path == key[0]
+            ),
         )
         for key, up in series.all("disk_up").items()
     )

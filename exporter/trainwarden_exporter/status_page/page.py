@@ -175,10 +175,12 @@ def _views(page: PageData) -> Views:
 
 
 def _headline(page: PageData, seen: Views) -> Headline:
+    of_runs = [problem for run in seen.runs for problem in run_problems(run)]
+    roomless = {one.run for one in of_runs if one.full}
     problems = (
         *worker_problems(seen.workers),
-        *(problem for run in seen.runs for problem in run_problems(run)),
-        *host_problems(seen.host, seen.gpus, seen.disks),
+        *of_runs,
+        *host_problems(seen.host, seen.gpus, seen.disks, roomless),
         *heartbeat_problems(seen.heartbeats),
         *_own_problems(page),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trainwarden_exporter.inference.health_model import HealthReason
@@ -178,7 +178,10 @@ def heartbeat_problems(heartbeats: Iterable[HeartbeatView], run: str = "") -> It
             yield Problem(beat.tone, f"heartbeat {beat.name} is {state}", run)
 
 
-def host_problems(host: HostView, gpus: GpusView, disks: Iterable[DiskView]) -> Iterator[Problem]:
+def host_problems(
+    host: HostView, gpus: GpusView, disks: Iterable[DiskView], roomless: Collection[str]
+) -> Iterator[Problem]:
+    """`roomless`: the runs whose next checkpoint does not fit."""
     if host.tone == "bad" and host.available is not None and host.floor is not None:
         amounts = f"{format_size(host.available)} available, floor {format_size(host.floor)}"
         yield Problem("bad", f"memory of the host is below its floor ({amounts})")
@@ -186,7 +189,8 @@ def host_problems(host: HostView, gpus: GpusView, disks: Iterable[DiskView]) -> 
         yield Problem("bad", clause)
     for disk in disks:
         if disk.tone in ("bad", "warn"):
-            yield Problem(disk.tone, f"disk {disk.path}: {disk.state}", full=disk.full)
+            full = disk.full or not disk.runs.isdisjoint(roomless)
+            yield Problem(disk.tone, f"disk {disk.path}: {disk.state}", full=full)
 
 
 def _worker_state(worker: WorkerView) -> str:

@@ -86,10 +86,13 @@ def raised(error: bytes) -> bytes:
         (AT_45 + raised(b"torch.ChildFailedError") + TORCHRUN + ENDED, True),
         (AT_45 + b"job.sh: line 3: 812 Killed      python3 train.py\n" + ENDED, True),
         (AT_45 + b"Segmentation fault (core dumped)\n" + ENDED, True),
+        (AT_45 + TRACEBACK + ENDED + b"Mon Nov 30 18:19:05 UTC 2026\n", True),
+        (AT_45 + TRACEBACK + ENDED + b"Mon 30 Nov 2026 06:19:05 PM CET\n", True),
         (AT_45 + TRACEBACK.replace(b"Runtime", ENDED + b"Runtime"), True),  # of two streams
         (AT_45 + raised(b"requests.exceptions.Timeout") + ENDED, True),
         (AT_45 + TRACEBACK + b"early stopping, saved\n" + ENDED, None),
         (b"step 45\n" + TRACEBACK + ENDED, None),  # of how many is not known
+        (AT_45 + TRACEBACK + ENDED.replace(b"1", b"0"), None),  # its program has caught it
         (b"step 110/110\n" + TRACEBACK + ENDED, None),
         (TRACEBACK + ENDED, None),
         (AT_45 + TRACEBACK + b"step 46/110\n" + ENDED, False),

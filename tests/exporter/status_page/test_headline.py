@@ -136,7 +136,7 @@ def test_a_disk_without_room_for_the_next_checkpoint_is_yours_before_its_alert()
     saved = CheckpointView("trainer", 50, 5.0, 10.0, left=0.4)
     full = replace(HUNG, silence=1.0, step_age=1.0, checkpoints=(saved,))
     disk = DiskView("/data", up=True, size=100.0, free=0.4, floor=5.0)
-    problems = [*run_problems(full), *host_problems(HostView(), GpusView(), [disk])]
+    problems = [*run_problems(full), *host_problems(HostView(), GpusView(), [disk], ())]
     gone = firing("TrainingWorkerGone", "hang", REMEDIATOR, "restarts it")
     for early in (status(), status(gone)):
         found = summarize(problems, [full], early)
@@ -152,6 +152,14 @@ def test_a_disk_without_room_for_the_next_checkpoint_is_yours_before_its_alert()
     held = "mend its cause: until this alert ends, the remediator restarts nothing there"
     late = summarize(problems, [full], status(firing("TrainingDiskFilling", "hang", YOU, held)))
     assert (late.who, late.how) == (YOU, f"{held[0].upper()}{held[1:]}.")
+
+
+def test_a_disk_that_is_nearly_full_is_yours_if_the_next_checkpoint_does_not_fit() -> None:
+    low = DiskView("/data", up=True, size=100.0, free=2.0, floor=5.0, runs=frozenset({"hang"}))
+    for runs, who in (({"hang"}, YOU), ({"other"}, NOBODY), ((), NOBODY)):
+        problems = host_problems(HostView(), GpusView(), [low], runs)
+        (shown,) = summarize(problems, [], status()).problems
+        assert (shown.clause, shown.who) == ("disk /data: nearly full", who)
 
 
 def test_a_loss_of_nan_is_yours_from_the_first_look_on() -> None:

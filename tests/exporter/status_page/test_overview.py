@@ -318,6 +318,9 @@ def test_disks_are_put_together_from_their_series() -> None:
     assert build_disk_views([seen]) == (DiskView("/data", True, 100, 4, 5),)
     slow = disks(up=1, probe_bytes_per_second=1, probe_floor_bytes_per_second=2)
     assert [disk.state for disk in build_disk_views([slow])] == ["slow"]
+    left = family("disk_checkpoints_left", {("a", "c", "/data"): 2.0, ("b", "c", "/"): 1.0})
+    (found,) = build_disk_views([seen, Outcome("checkpoints", 0.1, (left,))])
+    assert (found.runs, found.state) == (frozenset({"a"}), "nearly full")
 
 
 def test_a_disk_has_its_place_on_the_page_and_in_the_verdict() -> None:
