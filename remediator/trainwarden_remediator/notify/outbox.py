@@ -171,7 +171,7 @@ class Outbox:
                 (incident,),
             )
             events = [as_event(row) for row in decision]
-            if any(map(self._ends_soon, events)):  # it is looked at again until then
+            if any(map(self._ends_soon, events)):  # until then each poll asks again
                 known.remove(one)
                 continue
             with self._file.transaction() as db:
