@@ -164,13 +164,14 @@ class Outbox:
         )
         known = {(row["id"], row["last_decided_at"]) for row in blocked}
         for one in known - self._blocked:
+            incident, _ = one
             decision = self._file.read(
                 f"{EVENTS} WHERE event.incident = ? AND event.kind = 'decision'"
                 " ORDER BY event.id DESC LIMIT 1",
-                one[:1],
+                (incident,),
             )
             events = [as_event(row) for row in decision]
-            if any(map(self._ends_soon, events)):
+            if any(map(self._ends_soon, events)):  # until then each poll asks again
                 known.remove(one)
                 continue
             with self._file.transaction() as db:
