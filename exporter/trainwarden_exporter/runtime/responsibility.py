@@ -91,6 +91,16 @@ def with_limit(handling: str, seconds: float) -> str:
     return handling.replace(OR_LIMIT, latest)
 
 
+AVOIDS_STALL = '`with trainwarden.phase("evaluating"):` around an evaluation avoids this message'
+
+
+def left_until(handling: str, until: str) -> str:
+    """Returns `handling` of a silent run that may be well, as a clause; `until`: its limit."""
+    then = handling.replace(f", {_UNTIL}", "").replace(f" {_UNTIL}", "")
+    unless = "unless its stacks prove a hang or another fault shows"
+    return f"a silent run is left alone until {until}, {unless}; then the remediator {then}"
+
+
 AT_PROMPT = "it waits for you at a prompt"
 """How an operator has halted a run, as a clause about it."""
 

@@ -56,6 +56,16 @@ def _memory(worker: WorkerState | None) -> str:
     return f"it holds {held}, its limit is {limit}"
 
 
+def stall_over_at(run: RunState) -> float | None:
+    """Returns when silence alone justifies a restart (Unix seconds); None if it never does yet.
+
+    Of a run that is proved to be stuck, it is not what is waited for.
+    """
+    if run.stuck or run.progress_at is None or not math.isfinite(run.restart_limit or math.inf):
+        return None
+    return run.progress_at + (run.restart_limit or 0.0)
+
+
 def _stall(run: RunState) -> str:
     """Returns for what a stuck run waits, else after which time its limit is surely over."""
     if run.stuck or run.restart_limit is None or run.restart_limit == math.inf:

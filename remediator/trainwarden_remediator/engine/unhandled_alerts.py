@@ -33,6 +33,7 @@ from trainwarden_remediator.engine.alert_causes import (
     CAUSE_SHOWN,
     MEMORY_OVER_LIMIT,
     describe_cause,
+    stall_over_at,
 )
 from trainwarden_remediator.evidence.sources import read_log_facts
 from trainwarden_remediator.exceptions import JournalError, ObservationError
@@ -234,11 +235,19 @@ class UnhandledAlerts:
             return not stall.recorded and not (run and run.undecided)
         return False
 
-    async def _stall_facts(self, alert: Alert) -> Mapping[str, str]:
-        """Returns what is done about a stall, or how an operator has halted the run."""
+    async def _stall_facts(self, alert: Alert) -> Mapping[str, object]:
+        """Returns what is done about a stall, or how an operator has halted the run.
+
+        Also when its limit is over at the latest, if that is known and no hang is proved.
+        """
         exporter = await self._observe()
         halted = "" if exporter is None else halted_runs(exporter).get(alert.run, "")
-        return {"halted": halted} if halted else {"handling": self._stall_handling(alert)}
+        if halted:
+            return {"halted": halted}
+        run = None if exporter is None else exporter.runs.get(alert.run)
+        limit = None if run is None else stall_over_at(run)
+        until = {} if limit is None else {"until": limit}
+        return {"handling": self._stall_handling(alert), **until}
 
     async def _record_ended(
         self, tracked: dict[str, _Tracked], present: Mapping[str, ListedAlert], *, watched: bool

@@ -6,7 +6,7 @@ from typing import Any
 
 from trainwarden_exporter.processes.left_behind import describe_left_behind
 from trainwarden_exporter.runtime.formatting import describe_finish, format_clock, format_duration
-from trainwarden_exporter.runtime.responsibility import left_alone
+from trainwarden_exporter.runtime.responsibility import AVOIDS_STALL, left_alone, left_until
 
 
 def describe_run_event(kind: str, facts: dict[str, Any], now: float) -> str:
@@ -49,6 +49,9 @@ def _describe_stall(facts: dict[str, Any], now: float) -> str:
         return f"{alert} {ended}: the run goes on, and the remediator has not acted"
     if halted := facts.get("halted"):
         return f"{alert}: {left_alone(halted)}"
+    if (until := facts.get("until")) is not None:
+        left = left_until(facts["handling"], format_clock(until, now))
+        return f"{alert}: {left}; {AVOIDS_STALL}"
     detail = f"{facts['detail']}; " if facts.get("detail") else ""
     return f"{alert}: {detail}the remediator {facts['handling']}"
 

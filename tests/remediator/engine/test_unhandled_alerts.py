@@ -604,9 +604,25 @@ async def test_a_hang_that_is_not_proved_for_a_while_has_not_ended(start: Start)
             RunState(waits="process 7 of trainer runs", restart_limit=1800),
             "its limit is at most 30 min without a step; the remediator",
         ),
+        (
+            RunState(progress_at=NOW - 60, restart_limit=1800),
+            (
+                "a silent run is left alone until 08:29 UTC, unless its stacks prove a hang or "
+                "another fault shows; then the remediator restarts the run; "
+                '`with trainwarden.phase("evaluating"):` around an evaluation avoids this message'
+            ),
+        ),
+        (
+            RunState(progress_at=NOW - 60, restart_limit=1800, stuck=True, waits="it waits"),
+            "it waits; the remediator restarts the run once",
+        ),
+        (
+            RunState(progress_at=NOW - 60, restart_limit=math.inf),
+            "the remediator restarts the run once",
+        ),
         (RunState(restart_limit=math.inf), "the remediator restarts"),
     ],
-    ids=["stuck", "not proved", "no limit"],
+    ids=["stuck", "not proved", "with its time", "proved", "no pace", "no limit"],
 )
 async def test_a_stall_is_announced_with_what_is_known_of_its_cause(
     start: Start, run: RunState, text: str
