@@ -280,6 +280,7 @@ def _before_an_alert(problem: Problem, remediator: RemediatorStatus) -> tuple[st
             mode=remediator.mode,
             without_checkpoints=unknown,
             calls=remediator.calls,
+            last_step_made=problem.last_step_made,
         )
         return who, as_sentence(who, handling)
     worker = f"{problem.run}/{problem.worker}"
@@ -345,7 +346,7 @@ def describe_run(run: RunView) -> str:
     if run.step is not None:
         step = f"step {run.step:,.0f}{'' if run.total is None else f' of {run.total:,.0f}'}"
     if run.step_age is not None and not run.finished:
-        usual = "" if run.down or run.ends else run.usual_pace
+        usual = "" if run.down or run.last_step_made else run.usual_pace
         every = f", usually every {usual}" if usual else ""
         ago = format_duration(round(run.step_age))
         if run.quiet:
@@ -355,7 +356,7 @@ def describe_run(run: RunView) -> str:
     parts = [f"{run.name} {verb}", *([step] if step else [])]
     if run.stepless:
         parts = [f"{run.name} {_verb(run)}: {run.advice}"]
-    if run.stalled or run.late:
+    if (run.stalled or run.late) and not run.last_step_made:
         parts = [f"{run.name} stands {f'at {step}' if step else 'still'}"]
     elif run.moves and not (run.finished or run.down):
         # Evaluations, mostly, but the log may not say so.
@@ -381,7 +382,7 @@ def _verb(run: RunView) -> str:
         return describe_finish(run.step, run.total)
     if run.down:  # its last phase stays known
         return "does not run"
-    if run.ends:
+    if run.last_step_made:
         return "has made its last step"
     if run.stepless:
         return f"has shown no step for {format_duration(round(run.without_step))}"

@@ -231,7 +231,9 @@ class UnhandledAlerts:
             before = await asyncio.to_thread(self._journal.last_stall, stall.alert.fingerprint)
             if run and before and (run.progress_at or math.inf) <= before.starts_at:
                 stall.alert, stall.recorded = before, True
-            return not stall.recorded and not (run and run.undecided)
+            # What has died or made its last step has messages of its own.
+            other = run and (run.undecided or run.last_step_made or run.trainer_processes == 0)
+            return not stall.recorded and not other
         return False
 
     async def _stall_facts(self, alert: Alert) -> Mapping[str, str]:

@@ -49,6 +49,8 @@ CAUGHT = frozenset({"gpu_out_of_memory", "oom_thrown"})
 
 _HEEDS_HOLDS = ("TrainingRemediation", STALL, *LINE_SECONDS)
 """How the names begin of alerts without a playbook that are about what a hold prevents."""
+NOT_RUNNING = "not_running"
+"""Stands for the reason of a stall whose run is dead."""
 _NO_ACTION = YOU, "the remediator takes no action on it"
 
 _SEVERITY_TONES: dict[str, Tone] = {"critical": "bad", "warning": "warn"}
@@ -204,7 +206,11 @@ def _by_name(view: AlertView, others: _Others) -> AlertView:
     """Returns the view with who acts on just this kind of alert; any other view as it is."""
     decide = _BY_NAME.get(view.alert.name)
     found = None if decide is None else decide(view, others)
-    return view if found is None else replace(view, who=found[0], handling=found[1])
+    if found is None:
+        return view
+    is_dead = view.alert.name == STALL and view.alert.run in others.situation.dead
+    reason = NOT_RUNNING if is_dead else view.reason
+    return replace(view, who=found[0], handling=found[1], reason=reason)
 
 
 def _what_gave_up(view: AlertView, others: _Others) -> Handling | None:

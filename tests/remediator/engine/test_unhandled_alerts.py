@@ -628,6 +628,21 @@ async def test_a_stall_is_announced_with_what_is_known_of_its_cause(
         assert describe(event).startswith(f"TrainingStepStalled of 08:00 UTC: {text}")
 
 
+@pytest.mark.parametrize("run", [RunState(last_step_made=True), RunState(trainer_processes=0)])
+async def test_no_restart_is_announced_of_a_run_that_is_dead_or_at_its_end(
+    start: Start, run: RunState
+) -> None:
+    watch: Watch
+    async with start(mode="act") as watch:
+        watch.observer.runs["demo"] = run
+        watch.alertmanager.add(STALL)
+        await watch.clock.advance(300)
+        assert watch.recorded() == []
+        watch.observer.runs["demo"] = RunState(trainer_processes=1)
+        await watch.clock.advance(10)
+        assert watch.recorded() == [("stalled", "TrainingStepStalled")]
+
+
 @pytest.mark.parametrize("started", [True, False])
 @pytest.mark.parametrize("alert", ["TrainingNotFinite", "TrainingGpuLost"])
 async def test_the_end_of_an_alert_of_a_stopped_run_says_that_an_operator_stopped_it(
