@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import yaml
+from trainwarden_exporter.status_page.run_text import describe_run
 
 from trainwarden.commands.status import describe
 from trainwarden_exporter.runtime.responsibility import (
@@ -21,7 +22,7 @@ from trainwarden_exporter.runtime.responsibility import (
 )
 from trainwarden_exporter.status_page.disks import DiskView
 from trainwarden_exporter.status_page.gpus import GpusView
-from trainwarden_exporter.status_page.headline import Headline, describe_run, summarize
+from trainwarden_exporter.status_page.headline import Headline, summarize
 from trainwarden_exporter.status_page.host import HostView
 from trainwarden_exporter.status_page.page import PageData, status_json
 from trainwarden_exporter.status_page.part_views import CheckpointView, ServerView
