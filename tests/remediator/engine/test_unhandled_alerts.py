@@ -672,6 +672,28 @@ async def test_the_end_of_an_alert_of_a_stopped_run_says_that_an_operator_stoppe
         assert describe(event) == f"{alert} of 08:00 UTC has ended{why}"
 
 
+@pytest.mark.parametrize("kind", ["stopped", "finished"])
+async def test_what_came_after_the_end_of_an_alert_has_not_ended_it(
+    start: Start, kind: str
+) -> None:
+    """As a stop of what had been healed; it will not come back all the same."""
+    watch: Watch
+    async with start() as watch:
+        watch.alertmanager.add({**NAN, "run": "ended"})
+        await watch.clock.advance(60)
+        watch.alertmanager.alerts[1:] = []
+        await watch.clock.advance(60)
+        if kind == "finished":
+            watch.observer.runs["ended"] = RunState(finished=True)
+        else:
+            stopped = replace(watch.setup, stopped=frozenset({WorkerKey("ended", "trainer")}))
+            asked = watch.alertmanager.fetch, watch.alertmanager.fetch_status
+            watch.built.reconfigure(stopped, *asked, watch.observer)
+        await watch.clock.advance(20)
+        (event,) = [e for e in watch.journal.newest_events(9) if e.kind == "unhandled_ended"]
+        assert re.search(r"has ended, and has not come back for \d+ min( \d+ s)?$", describe(event))
+
+
 @pytest.mark.parametrize(
     ("dismissed", "why"),
     [
