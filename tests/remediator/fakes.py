@@ -22,6 +22,7 @@ from trainwarden_remediator.actions.base import (
     confirm_always,
     health_problem,
     never_saving,
+    record_kill,
 )
 from trainwarden_remediator.actions.descendants import DescendantsByRoot, DescendantTracker
 from trainwarden_remediator.alertmanager.api import AlertState, Silence
@@ -119,6 +120,7 @@ class FakeAction(Action):
     stands: ActionState = ActionState.UNTOUCHED
     differs: str = ""
     patience: float = 1.0
+    kills: Collection[int] = ()
     restarts: list[int] = field(default_factory=list)
     finishes: list[int] = field(default_factory=list)
     identity: Identity = field(default_factory=lambda: Identity(4242, next(_START_TICKS)))
@@ -151,6 +153,8 @@ class FakeAction(Action):
         confirm()
         self.restarts.append(numbered(action_token))
         record_step("stop", processes=[4242])
+        if self.kills:
+            record_kill(record_step, self.kills, self.grace)
         self.before()
         if self.error:
             raise self.error

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
-from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
+from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS, WRONG_USAGE
 
 _NUMBER = r"\d+(?:\.\d+)?"
 
@@ -132,15 +132,7 @@ GPU = (
 )
 
 CAUSES_IN_LOGS = (
-    # of Python's argparse, and of click
-    LinePattern(
-        "wrong_usage",
-        r"^\S+\.py(?: [\w-]+)*: error: "
-        r"|^[\w.-]+(?: [\w-]+)*: error: (?:unrecognized arguments: |ambiguous option: "
-        r"|the following arguments are required: |argument \S+: |one of the arguments )"
-        r"|^Error: (?:No such (?:option|command)\b|Missing (?:argument|option|parameter)\b"
-        r"|Invalid value for |Got unexpected extra argument)",
-    ),
+    LinePattern("wrong_usage", WRONG_USAGE),
     LinePattern("port_in_use", r"\bAddress already in use\b|\bErrno 98\b|\bEADDRINUSE\b"),
     LinePattern(
         "raised",

@@ -28,6 +28,8 @@ class Client:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._received = b""
+        self._follows = False
+        """Whether it wants to know what happens before the answer."""
         self.closed = False
 
     def fileno(self) -> int:
@@ -50,6 +52,7 @@ class Client:
         except (ValueError, RecursionError):
             request = None
         if isinstance(request, dict):
+            self._follows = request.get("follow") is True
             return request
         self.answer(error="not a JSON object")
         return None
@@ -59,6 +62,14 @@ class Client:
         with suppress(OSError):
             self._connection.send(json.dumps(content).encode() + b"\n")
         self.close()
+
+    def tell(self, progress: str, **content: Any) -> None:
+        """Sends what happens before the answer, if the client wants to know."""
+        if self._follows:
+            with suppress(OSError):
+                self._connection.send(
+                    json.dumps({"progress": progress, **content}).encode() + b"\n"
+                )
 
     def close(self) -> None:
         self.closed = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 
 from trainwarden.run.process_tree import Identity, find_processes, send_signal
 
@@ -16,11 +17,17 @@ TICK_MILLISECONDS = 100
 
 
 class Ending:
-    """One end of the command and its descendants. Call `step` until it returns True."""
+    """One end of the command and its descendants. Call `step` until it returns True.
 
-    def __init__(self, child: Identity, run_id: str, grace: float) -> None:
+    It calls `on_kill` with the pids right before it sends SIGKILL to them, the first time.
+    """
+
+    def __init__(
+        self, child: Identity, run_id: str, grace: float, on_kill: Callable[[list[int]], None]
+    ) -> None:
         self._child = child
         self._run_id = run_id
+        self._on_kill = on_kill
         self._deadline = time.monotonic() + grace
         self._killed_at: float | None = None
         self._signalled: set[Identity] = set()
@@ -48,6 +55,8 @@ class Ending:
             self.problem = f"processes survive SIGKILL: {pids}"
             return True
         if now >= self._deadline:
+            if self._killed_at is None and alive:
+                self._on_kill([pid for pid, _ in alive])
             self._killed_at = self._killed_at or now
             send_signal(alive, signal.SIGKILL)
         return False

@@ -368,7 +368,7 @@ class Wrapper:
     def _end_child(self, grace: float) -> None:
         content = self._announcement.content
         child = content["pid"], content["start_ticks"]
-        self._ending = Ending(child, content["run_id"], grace)
+        self._ending = Ending(child, content["run_id"], grace, self._tell_kill)
 
     def _restarts(self) -> bool:
         """Whether a request to restart the command is being carried out."""
@@ -380,7 +380,8 @@ class Wrapper:
         if problem:
             self._answer_request(ok=False, error=problem)
             return
-        if command == "restart":
+        if command == "restart" and self._request is not None:
+            self._request[0].tell("start")
             self._start()
             return
         content = self._announcement.content
@@ -388,6 +389,10 @@ class Wrapper:
         self._announcement.save()
         self._answer_request(ok=True)
         self._status = content["exit_status"] or 0
+
+    def _tell_kill(self, pids: Sequence[int]) -> None:
+        if self._request is not None:
+            self._request[0].tell("kill", processes=pids)
 
     def _answer_request(self, **content: Any) -> None:
         if self._request is not None:

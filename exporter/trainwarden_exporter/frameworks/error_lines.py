@@ -17,6 +17,9 @@ from trainwarden_exporter.runtime.redaction import redact
 MAX_SHOWN = 200
 """Characters of an error that is shown in a sentence."""
 
+SHOWN_LINES = 3
+"""Last lines that are shown of a log without an error."""
+
 TRACEBACK = "exception"
 """Name of the pattern of a traceback, whose line says nothing of the exception."""
 
@@ -225,6 +228,19 @@ _AFTER_FRAMES = re.compile(r"(?!trainwarden:)[A-Za-z_][\w.]*(?::|$)")
 """Any exception at the end of a traceback: the first line that is not indented, unless
 `trainwarden run` wrote it because the process was killed."""
 
+WRONG_USAGE = (
+    r"^\S+\.py(?: [\w-]+)*: error: "
+    r"|^[\w.-]+(?: [\w-]+)*: error: (?:unrecognized arguments: |ambiguous option: "
+    r"|the following arguments are required: |argument \S+: |one of the arguments )"
+    r"|^Error: (?:No such (?:option|command)\b|Missing (?:argument|option|parameter)\b"
+    r"|Invalid value for |Got unexpected extra argument)"
+)
+"""The last line of Python's argparse, and of click, before their programs exit. No alert has it:
+such a program has done nothing."""
+
+_BAR = re.compile(r"\d%\s*\||[\u2501\u2588]{3}|\[[=#>. -]{5,}\]")
+"""A progress bar: of tqdm, rich, Keras and pip."""
+
 _CHILD_FAILED = re.compile(
     r"\bCalledProcessError: .*non-zero exit status|\bChildFailedError\b"
     r"|\bProcessExitedException: .*with exit code"
@@ -252,6 +268,7 @@ def last_error(lines: Sequence[str]) -> str:
     """
     raised = set(exception_lines(lines))
     specific = [one.regex for one in COMMON_ERROR_PATTERNS if one.name != TRACEBACK]
+    specific.append(WRONG_USAGE)
     launcher = ""
     for line in reversed(lines):
         if launcher and re.search(RESTARTED.regex, line):
@@ -266,6 +283,18 @@ def last_error(lines: Sequence[str]) -> str:
 def shown_error(lines: Sequence[str]) -> str:
     """Returns `last_error` as pages show it: printable, short, and without secrets."""
     return as_shown(last_error(lines))
+
+
+def last_lines(lines: Sequence[str], count: int = SHOWN_LINES) -> str:
+    """Returns the last lines of a program as pages show them, on one line, without its bars."""
+    own = (one for one in lines if one.strip() and not one.startswith("trainwarden:"))
+    return " | ".join([as_shown(one.strip()) for one in own if not _BAR.search(one)][-count:])
+
+
+def shown_end(lines: Sequence[str]) -> str:
+    """Returns what the last lines show of a failure: the last error, or else the last line."""
+    last = last_lines(lines, 1)
+    return shown_error(lines) or (last and f"last line: {last}")
 
 
 def as_shown(line: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainwarden_exporter.frameworks.error_lines import as_shown, shown_error
+from trainwarden_exporter.frameworks.error_lines import as_shown, shown_end
 from trainwarden_exporter.processes.announcements import Announcement, describe_end
 from trainwarden_exporter.processes.left_behind import count_left_behind
 from trainwarden_exporter.processes.matching import WorkerKey
@@ -172,7 +172,7 @@ def _announced_facts(
     if found.failure:
         facts |= {
             "failure": found.failure,
-            "error": "; ".join(filter(None, (shown_error(found.last_lines), redact(found.left)))),
+            "error": "; ".join(filter(None, (shown_end(found.last_lines), redact(found.left)))),
             "start_command": found.start_command,
             "restarts_itself": found.restarts_itself,
         }

@@ -166,6 +166,12 @@ def record_deferral_once(
     return record
 
 
+def record_kill(record_step: RecordStep, pids: Collection[int], grace: float) -> None:
+    """Records that SIGKILL is sent to what SIGTERM did not end within `grace` seconds."""
+    with suppress(JournalError):  # what ignores SIGTERM must not live because the disk is full
+        record_step("kill", processes=list(pids), seconds=grace)
+
+
 def reading_processes() -> AbstractContextManager[None]:
     """Raises a CollectError of its body as an ActionError."""
     return action_errors("cannot read the processes", CollectError)

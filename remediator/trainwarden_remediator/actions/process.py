@@ -25,6 +25,7 @@ from trainwarden_remediator.actions.base import (
     first_health_problem,
     never_saving,
     record_deferral_once,
+    record_kill,
 )
 from trainwarden_remediator.actions.child_exits import ChildExits
 from trainwarden_remediator.actions.damaged_checkpoint import DamagedCheckpoints
@@ -184,7 +185,10 @@ class ProcessAction(Action):
                     record_deferral()
                 return is_saving
 
-            facts = self._terminate(now.roots, members, prepare, confirm, defer_kill)
+            on_kill = partial(record_kill, record_step, grace=self.grace)
+            facts = self._terminate(
+                now.roots, members, prepare, confirm, defer_kill, on_kill=on_kill
+            )
         else:
             confirm()
         return {**facts, **self.finish(action_token, record_step)}
@@ -319,6 +323,8 @@ class ProcessAction(Action):
         prepare: Callable[[], None],
         confirm: Callable[[], None],
         defer_kill: Callable[[], bool],
+        *,
+        on_kill: Callable[[Collection[int]], None],
     ) -> Mapping[str, Any]:
         """Terminates the worker and waits for its ports and GPU memory. Returns journal facts."""
         identities = [process.identity for process in members]
@@ -338,6 +344,7 @@ class ProcessAction(Action):
             find_new=self._new_descendants,
             defer_kill=defer_kill,
             max_defer_seconds=self._target.max_save_delay,
+            on_kill=on_kill,
         )
         facts: dict[str, Any] = {"killed": list(killed)}
         taken = wait_until_free(ports, self._process.port_release_timeout)

@@ -8,7 +8,7 @@ no command.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -29,6 +29,7 @@ from trainwarden_remediator.actions.base import (
     never_saving,
     reading_processes,
     record_deferral_once,
+    record_kill,
 )
 from trainwarden_remediator.actions.process_count import exporter_problem, surplus_problem
 from trainwarden_remediator.actions.save_check import SaveCheck, SaveWait
@@ -59,6 +60,8 @@ RESTART_SECONDS = 30.0
 SAVING_POLL_SECONDS = 1.0
 MAX_ERROR = 500
 """Characters of an error that are recorded."""
+MAX_PIDS = 100
+"""Processes of an announced run that are recorded as killed."""
 
 
 class RunAction(Action):
@@ -110,7 +113,7 @@ class RunAction(Action):
         if not roots:
             confirm()
             self._read_status_before_any_change()
-            return {"killed": [], **self.finish(action_token, record_step)}
+            return self.finish(action_token, record_step)
         if reason := protection_reason(tree.members, read_processes()):
             raise ActionError(f"refused: {reason}")
         self._wait_while_writing(tree, record_step)
@@ -128,12 +131,12 @@ class RunAction(Action):
                 f"`match` finds {', '.join(map(str, _pids(_roots(last)))) or 'none'}"
             )
         confirm()  # again: the answers above may have taken their time
-        return {"killed": [], **self._restart(announced, status, record_step)}
+        return self._restart(announced, status, record_step)
 
     def finish(self, action_token: str, record_step: RecordStep) -> Mapping[str, Any]:
         if roots := _roots(self._find_processes()):
             # Something else has restarted this worker; a second copy would do harm.
-            return {"started_by": "another", "processes": _pids(roots)}
+            return {"killed": [], "started_by": "another", "processes": _pids(roots)}
         status = self._read_status()
         return self._restart(Identity(status["pid"], status["start_ticks"]), status, record_step)
 
@@ -148,20 +151,38 @@ class RunAction(Action):
     def _restart(
         self, announced: Identity, status: Mapping[str, Any], record_step: RecordStep
     ) -> Mapping[str, Any]:
-        with suppress(JournalError):  # recorded as a stop; the worker must not stay down
-            record_step("start", command=[str(one) for one in status.get("argv", ())])
+        taken: dict[str, list[int]] = {}
+
+        def record(step: str, pids: list[int]) -> None:
+            if step in taken:
+                return
+            taken[step] = pids
+            if step == "kill":
+                record_kill(record_step, pids, self.grace)
+            elif step == "start":
+                with suppress(JournalError):  # recorded as a stop; the worker must not stay down
+                    record_step("start", command=[str(one) for one in status.get("argv", ())])
+
+        def follow(news: Mapping[str, Any]) -> None:
+            pids = news.get("processes")
+            found = [one for one in pids if _is_pid(one)] if isinstance(pids, list) else []
+            record(str(news["progress"])[:MAX_ERROR], found[:MAX_PIDS])
+
         answer = self._ask(
             self.grace + RESTART_SECONDS,
             command="restart",
             grace=self.grace,
             pid=announced.pid,
             start_ticks=announced.start_ticks,
+            on_progress=follow,
         )
         if not answer.get("ok"):
             error = on_one_line(str(answer.get("error", "no reason given"))[:MAX_ERROR])
             raise ActionError(f"trainwarden run: {error}")
-        pid = answer.get("pid")
-        return {"started_by": "trainwarden", "processes": [pid] if _is_pid(pid) else []}
+        record("start", [])  # of a `trainwarden run` of before, which tells only the end
+        pid, killed = answer.get("pid"), taken.get("kill", [])
+        processes = [pid] if _is_pid(pid) else []
+        return {"killed": killed, "started_by": "trainwarden", "processes": processes}
 
     def _read_status(self) -> Mapping[str, Any]:
         """Raises NotEligibleError if nobody can start the command again, or an operator ended it.
@@ -198,9 +219,17 @@ class RunAction(Action):
         except NotEligibleError as error:
             raise ActionDeferredError(str(error)) from error
 
-    def _ask(self, timeout: float, **request: object) -> Mapping[str, Any]:
+    def _ask(
+        self,
+        timeout: float,
+        on_progress: Callable[[Mapping[str, Any]], None] | None = None,
+        **request: object,
+    ) -> Mapping[str, Any]:
+        owner, progress = self._run.owner, on_progress
         with action_errors(str(self._run.socket), OSError, ValueError):
-            return ask_run(self._run.socket, owner=self._run.owner, timeout=timeout, **request)
+            return ask_run(
+                self._run.socket, owner=owner, timeout=timeout, on_progress=progress, **request
+            )
 
     def _wait_while_writing(self, tree: ProcessTree, record_step: RecordStep) -> None:
         """Waits, for a limited time, while a process of `tree` writes a checkpoint (harm 17).

@@ -90,6 +90,7 @@ def terminate(
     find_new: Callable[[Collection[int]], Iterable[Identity]] = lambda _: (),
     defer_kill: Callable[[], bool] = lambda: False,
     max_defer_seconds: float = 0.0,
+    on_kill: Callable[[Collection[int]], None] = lambda _: None,
 ) -> tuple[int, ...]:
     """Terminates `roots` and `members`. Returns the pids that had to be killed.
 
@@ -97,9 +98,9 @@ def terminate(
     raise to refuse. Adds the processes that `find_new` finds for them, because `prepare` may have
     waited. Sends SIGTERM to the roots, which terminate their children, and, once they have ended,
     to the members that survive. After `grace` seconds, sends SIGKILL to the rest and to the
-    processes that `find_new` finds for them; defers this while `defer_kill()` returns True, for at
-    most `max_defer_seconds`. Raises ActionError if a process survives: a process in state D cannot
-    be killed.
+    processes that `find_new` finds for them, and calls `on_kill` with their pids right before;
+    defers this while `defer_kill()` returns True, for at most `max_defer_seconds`. Raises
+    ActionError if a process survives: a process in state D cannot be killed.
     """
     with ExitStack() as stack:
         first = _open_pidfds(stack, roots)
@@ -124,6 +125,8 @@ def terminate(
         if alive := [identity.pid for identity, fd in pidfds.items() if not _ended(fd)]:
             pidfds |= _open_pidfds(stack, find_new(alive))
         left = {identity: fd for identity, fd in pidfds.items() if not _ended(fd)}
+        if left:
+            on_kill([identity.pid for identity in left])
         _send(left, signal.SIGKILL)
         _wait_until_ended(left, time.monotonic() + REAP_SECONDS)
         survivors = [identity.pid for identity, fd in left.items() if not _ended(fd)]

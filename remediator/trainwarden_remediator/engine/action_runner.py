@@ -25,7 +25,7 @@ from trainwarden_remediator.exceptions import (
     OutcomeUnknownError,
 )
 from trainwarden_remediator.journal.rows import Outcome
-from trainwarden_remediator.model import Result, TakenOver, TargetInstance
+from trainwarden_remediator.model import Result, TakenOver, TargetInstance, processes_among
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.observation.snapshot import RESPONSE_TIMEOUT_SECONDS
 from trainwarden_remediator.policy.conditions import is_fresh, is_saving, repeats_saves
@@ -135,9 +135,13 @@ class ActionRunner:
         probably still exists.
         """
         changed_at: float | None = None
+        ignored: dict[str, float] = {}
+        roots = {one.pid for one in processes_among(request.instances)}
 
         def record_step(step: str, **facts: Any) -> None:
             nonlocal changed_at
+            if step == "kill" and not roots.isdisjoint(facts["processes"]):
+                ignored["sigterm_ignored"] = facts["seconds"]
             self._journal.record_step(request.number, step, **facts)
             if changed_at is None and not step.endswith("_deferred"):
                 changed_at = self._clock.now()
@@ -174,7 +178,7 @@ class ActionRunner:
             await asyncio.wait([act], timeout=SHUTDOWN_WAIT_SECONDS)
             done = act.done() and await self._record_act(request, act)
         if done:
-            await self.verify(request, began, changed_at)
+            await self.verify(request, began, changed_at, ignored)
         return not isinstance(act.exception(), ActionDeferredError)
 
     def _lock_names(self, request: ActionRequest) -> list[str]:
@@ -211,12 +215,17 @@ class ActionRunner:
         await self.record(self._journal.record_outcome, number, outcome, **facts)
 
     async def verify(
-        self, request: ActionRequest, began: float, changed_at: float | None = None
+        self,
+        request: ActionRequest,
+        began: float,
+        changed_at: float | None = None,
+        noted: Mapping[str, float] | None = None,
     ) -> None:
         """Observes the target until it has been healthy for `steady`, or time runs out.
 
         `began`: when the action started, in seconds since boot: the time of day may be set.
-        `changed_at`: when its first change began (Unix seconds); None if that is unknown.
+        `changed_at`: when its first change began (Unix seconds); None if that is unknown. `noted`:
+        what is recorded of the action where it has healed.
         """
         verify = request.verify
         check = EffectCheck(
@@ -257,7 +266,7 @@ class ActionRunner:
             return
         facts |= {"seconds": round(self._clock.since_boot() - began, 1)}
         facts |= self._healed_facts(request, exporter, check.began)
-        facts |= {"remark": end.text} if end.text else {}
+        facts |= ({"remark": end.text} if end.text else {}) | dict(noted or {})
         await self.record_outcome(request.number, "healed", **facts)
         log.info("healed", extra={**request.key._asdict(), **facts})
 

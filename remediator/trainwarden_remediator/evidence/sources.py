@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from trainwarden_exporter.config import announcements_folder
+from trainwarden_exporter.frameworks.error_lines import last_lines
 from trainwarden_exporter.gpu.holders import describe_holder
 from trainwarden_exporter.gpu.snapshot import take_gpu_snapshot
 from trainwarden_exporter.host.cgroup_memory import find_memory_cgroup, read_cgroup_usage
@@ -56,9 +57,6 @@ OTHER_LOG_LINES = 15
 """The number of lines to keep of the run's logs that the target does not write."""
 
 MAX_LOGS = 8
-
-SHOWN_LINES = 3
-"""The number of lines in a message."""
 
 MAX_HOLDERS = 20
 
@@ -165,7 +163,7 @@ def read_log_facts(key: WorkerKey, setup: Setup) -> Mapping[str, str]:
     if fault.error:
         return {"log": fault.log, "last_error": fault.error}
     lines = next(one["lines"] for one in found if one["path"] == fault.log)
-    return {"log": fault.log, "last_lines": " | ".join(lines[-SHOWN_LINES:])}
+    return {"log": fault.log, "last_lines": last_lines(lines)}
 
 
 def _logs(

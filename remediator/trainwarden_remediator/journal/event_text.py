@@ -92,7 +92,7 @@ has a word of its own."""
 
 _STEPS = frozenset(
     {
-        *("stop", "end", "stop_deferred", "kill_deferred", "set_aside"),
+        *("stop", "end", "stop_deferred", "kill_deferred", "kill", "set_aside"),
         *("start", "restart", "requeue", "cancel", "output"),
     }
 )
@@ -225,12 +225,18 @@ def _step(kind: str, facts: dict[str, Any]) -> str:
             return "a checkpoint is being written, or may be: stop deferred"
         case "kill_deferred":
             return "a checkpoint is being written, or may be: SIGKILL deferred"
+        case "kill":
+            return f"SIGKILL to {_pids(facts['processes'])}: {_ignored(facts['seconds'])}"
         case "set_aside":
             return f"{facts['path']} is damaged: renamed to {facts['name']} in its folder"
         case "output":
             status = "timed out" if facts["status"] is None else f"status {facts['status']}"
             return f"{status}: {facts['output'][-200:]}"
     return " ".join(facts["command"])
+
+
+def _ignored(seconds: float) -> str:
+    return f"did not end within {seconds:g} s of SIGTERM"
 
 
 def _intent(facts: dict[str, Any]) -> str:
@@ -284,6 +290,8 @@ def _outcome(event: Event) -> str:
         remark = f"; but {facts['remark']}" if facts.get("remark") else ""
         seconds = f"{facts['seconds']:g} s after the action began"
         again = describe_recurrence(event)
+        if (ignored := facts.get("sigterm_ignored")) is not None:
+            remark += f"; it {_ignored(ignored)}, and was killed: it may have saved nothing then"
         return f"healed: verified {seconds}{remark}{again and f'; {again}'}"
     return f"not healed: {facts['seen']}" if facts.get("seen") else "not healed"
 

@@ -12,7 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS, last_error
+from trainwarden_exporter.frameworks.error_lines import (
+    COMMON_ERROR_PATTERNS,
+    last_error,
+    last_lines,
+)
 
 SAME_KILL_SECONDS = 30.0
 """Most seconds between an end and an OOM kill that belong together: both are seen at a scrape."""
@@ -64,6 +68,8 @@ class FaultFacts:
     """The last line that reports an error of a disk: a later start may have failed otherwise."""
     at: float = 0.0
     """When the journal got the evidence of it (Unix seconds); 0 if not known."""
+    lines: str = ""
+    """The last lines of the log of a process that has ended, if none reports an error."""
 
 
 def parse_evidence(text: str) -> Mapping[str, Any]:
@@ -78,7 +84,8 @@ def parse_evidence(text: str) -> Mapping[str, Any]:
 def fault_facts(content: Mapping[str, Any]) -> FaultFacts:
     """Returns the first end of a process, or what a stuck run waits for, and the last error.
 
-    Also the log that has that error, and what starts a command that has failed.
+    Also the log that has that error, and what starts a command that has failed. Where a process has
+    ended and no line reports an error, the last lines.
     """
     ends = process_ends(content)
     cause = f"{ends[0].worker} {ends[0].how}" if ends else proved_wait(content)
@@ -91,8 +98,9 @@ def fault_facts(content: Mapping[str, Any]) -> FaultFacts:
     start = next((str(one.get("start_command", "")) for one in failed), "")
     lines = [str(line) for log in logs for line in log["lines"]]
     about_disk = [line.strip() for line in lines if any(one.search(line) for one in _OF_DISK)]
-    disks = tuple(_disks(content))
-    return FaultFacts(cause, *found, start, disks, about_disk[-1] if about_disk else "")
+    disks, disk_error = tuple(_disks(content)), about_disk[-1] if about_disk else ""
+    end = last_lines(list(map(str, logs[0]["lines"]))) if ends and logs and not found[0] else ""
+    return FaultFacts(cause, *found, start, disks, disk_error, lines=end)
 
 
 def _disks(content: Mapping[str, Any]) -> Iterator[DiskFacts]:

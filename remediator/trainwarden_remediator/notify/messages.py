@@ -235,7 +235,7 @@ def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> Messa
         "What to do": advice,
         "Cause": fault.cause,
         "Last error": fault.error or event.facts.get("last_error", ""),
-        "Last lines": event.facts.get("last_lines", ""),
+        "Last lines": fault.lines or event.facts.get("last_lines", ""),
         "Log": notification.fault.log or event.facts.get("log", ""),
         "Start again": "" if start in advice else start,
         "Tried": _describe_attempts(notification.attempts, advice),

@@ -44,8 +44,9 @@ HEALED_SECONDS = 120.0
 
 CHECKPOINT_DAMAGED = "TrainingCheckpointDamaged"
 WAITING = "TrainingWaitingForRollouts"
-CAUGHT = frozenset({"gpu_out_of_memory", "oom_thrown"})
-"""Errors of a trainer that it may catch, and try again with less."""
+ENDS_TRAINER = frozenset({"gpu_out_of_memory", "oom_thrown", "nccl_timeout", "nccl_error"})
+"""Errors that end a trainer or leave it hanging, unless it catches them, as to try with less."""
+_IF_TRUE = "acts if this error ends the run or leaves it hanging, which alerts of their own report"
 
 _HEEDS_HOLDS = ("TrainingRemediation", STALL, *LINE_SECONDS)
 """How the names begin of alerts without a playbook that are about what a hold prevents."""
@@ -282,7 +283,7 @@ def _error_line(view: AlertView, others: _Others) -> Handling | None:
     before = None if own else _before_an_alert(alert, situation)
     if before is not None or any(who == YOU for who, _ in own):  # it may be the fault of this line
         return before
-    return _of_a_run_before(alert, situation) or _caught(alert, situation)
+    return _of_a_run_before(alert, situation) or _of_living_trainer(alert, situation)
 
 
 _BY_NAME: Mapping[str, Callable[[AlertView, _Others], Handling | None]] = {
@@ -295,18 +296,25 @@ _BY_NAME: Mapping[str, Callable[[AlertView, _Others], Handling | None]] = {
 """Who acts on an alert on which no playbook acts, by its name; None: as on any other alert."""
 
 
-def _caught(alert: Alert, situation: Situation) -> tuple[str, str] | None:
-    """Returns that nobody acts on a trainer that has made steps since it ran out of GPU memory.
+def _of_living_trainer(alert: Alert, situation: Situation) -> tuple[str, str] | None:
+    """Returns who acts on an error that ends a trainer: nobody, if it has made steps since.
 
-    A run goes on without what other errors have cost it, such as a worker or a checkpoint.
+    Until then the remediator, where it may restart the run: its end and its hang have alerts of
+    their own. A run goes on without what other errors have cost it, such as a worker or a
+    checkpoint; of one without steps, no hang can be seen.
     """
-    if alert.labels.get("pattern") not in CAUGHT:
-        return None
+    announced = situation.announced.get(_worker_of(alert))
+    stepped = situation.last_steps.get(alert.run)
     of_trainer = any(_may_have_written(one, alert, situation) for one in situation.trainers)
-    if not of_trainer or situation.last_steps.get(alert.run, 0.0) <= alert.starts_at:
+    ended = announced is not None and announced.announcement.has_ended
+    if alert.labels.get("pattern") not in ENDS_TRAINER or not of_trainer or stepped is None:
         return None
-    soon = line_end(alert.name)
-    return NOBODY, f"its run has made steps since: the alert ends within {soon}"
+    if stepped > alert.starts_at:
+        soon = line_end(alert.name)
+        return NOBODY, f"its run has made steps since: the alert ends within {soon}"
+    gone = _given_up(alert, [*situation.given_up, *situation.given_up_before])
+    acts = not ended and gone is None and situation.stall_handling(alert.run)[0] == REMEDIATOR
+    return (REMEDIATOR, _IF_TRUE) if acts else None
 
 
 def _may_have_written(key: WorkerKey, alert: Alert, situation: Situation) -> bool:

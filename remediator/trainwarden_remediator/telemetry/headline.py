@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from trainwarden_exporter.frameworks.error_lines import MAX_SHOWN, shown_error
+from trainwarden_exporter.frameworks.error_lines import MAX_SHOWN, shown_end, shown_error
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import dismissal, start_again
 from trainwarden_exporter.runtime import formatting
@@ -90,11 +90,11 @@ class CurrentWork:
         return "" if is_older else formatting.shorten(fault.cause, MAX_SHOWN)
 
     def error(self, key: WorkerKey) -> str:
-        """Returns the line with which a worker has failed, or ""."""
+        """Returns the line with which a worker has failed, or else its last line, or ""."""
         announced = None if self.setup is None else self.setup.announced.workers.get(key)
         lines = () if announced is None else announced.announcement.last_lines
         known = self.faults.get(key, FaultFacts()).error
-        return shown_error(lines) or formatting.shorten(known, MAX_SHOWN)
+        return shown_error(lines) or formatting.shorten(known, MAX_SHOWN) or shown_end(lines)
 
     def remedy(self, key: WorkerKey) -> str:
         """Returns what starts or dismisses a failed command of `trainwarden run`, else ""."""

@@ -8,6 +8,8 @@ from trainwarden_exporter.frameworks.error_lines import (
     COMMON_ERROR_PATTERNS,
     MAX_SHOWN,
     last_error,
+    last_lines,
+    shown_end,
     shown_error,
 )
 from trainwarden_exporter.progress.specs import TRAINER, is_fatal
@@ -338,3 +340,27 @@ def test_a_long_error_is_cut_at_a_word_and_marked() -> None:
     assert shown_error((CHILD[0], "ValueError: no data")) == "ValueError: no data"
     word = f"ValueError:{'x' * 300}"
     assert shown_error((CHILD[0], word)) == f"{word[: MAX_SHOWN - 1]}…"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "badarg.py: error: unrecognized arguments: --lr x",
+        "torchrun: error: the following arguments are required: training_script",
+        "Error: No such option: --lr",
+    ],
+)
+def test_wrong_arguments_are_the_error_and_no_value_of_that_name(line: str) -> None:
+    assert shown_error(("usage: badarg.py [-h]", line, "")) == line
+    assert shown_error(("step 3: error: 0.125", "eval error: 0.3")) == ""
+
+
+def test_without_an_error_the_end_of_a_log_is_its_last_line() -> None:
+    bars = ("\x1b[A 35%|███▌      | 35/100 [00:10<00:19]", "Epoch 2 ━━━━━━━━ 3/4", "[====>....]")
+    own = "trainwarden: the command ended with exit status 3"
+    lines = ("one", "two", "nothing named lr", "token=abc\x07", "", *bars, own)
+    assert last_lines(lines) == "two | nothing named lr | token=[redacted]"
+    assert shown_end(lines[:3]) == "last line: nothing named lr"
+    assert shown_end(("ValueError: no", "bye")) == "ValueError: no"
+    assert last_lines(("x" * 300,)) == f"{'x' * (MAX_SHOWN - 1)}…"
+    assert (shown_end(bars), shown_end(())) == ("", "")

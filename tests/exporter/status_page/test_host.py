@@ -77,6 +77,11 @@ def test_a_command_that_has_failed_shows_its_error_and_what_starts_it_again() ->
     assert problem.clause == (
         "demo/rollout-0 has failed (exit status 1): ValueError: token=[redacted]"
     )
+    other = one.model_copy(update={"last_lines": ("loading", "no such key")})
+    (known,) = worker_problems(
+        build_worker_views([Outcome("workers", 0.1, samples, artifacts=(other,))], now=1000)
+    )
+    assert known.clause == "demo/rollout-0 has failed (exit status 1): last line: no such key"
     assert problem.start_command == (
         f"cd '/srv/a b' && trainwarden run --name {KEY[0]} --worker rollout-0 "
         "--detach -- python roll.py --lr 1e-5"

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +36,12 @@ from trainwarden_remediator.exceptions import (
 
 KEY = WorkerKey("r", "trainer")
 SLEEP = ("sleep", "1000")
+IGNORES = """
+import pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+pathlib.Path(sys.argv[1]).touch()
+time.sleep(1000)
+"""
 
 
 @pytest.fixture
@@ -298,6 +305,27 @@ def test_a_save_defers_the_end(runs: Runs, act: Callable[[], RunAction], tmp_pat
     act().perform("7", record_step)
     assert list(steps) == ["stop_deferred", "stop", "start"]
     assert steps["stop"] == "whole\n"
+
+
+def test_the_kill_of_what_ignores_sigterm_is_a_step_and_the_start_follows_it(
+    runs: Runs, act: Callable[[], RunAction], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RunAction, "grace", 0.5)
+    runs.piped(sys.executable, "-c", IGNORES, str(tmp_path / "ready"))
+    before = runs.wait_until(state="running")["pid"]
+    wait_for((tmp_path / "ready").exists)
+    lived: list[tuple[str, bool]] = []
+    steps = Steps()
+
+    def record_step(step: str, **facts: Any) -> None:
+        lived.append((step, is_alive(before)))
+        steps(step, **facts)
+
+    facts = act().perform("7", record_step)
+    assert [step for step, _ in lived] == ["stop", "kill", "start"]
+    assert lived[-1] == ("start", False)
+    assert (steps.facts["processes"], steps.facts["seconds"]) == ([before], 0.5)
+    assert (facts["killed"], facts["started_by"]) == ([before], "trainwarden")
 
 
 def test_a_run_that_saves_often_is_not_waited_for(

@@ -72,6 +72,19 @@ async def test_a_trainer_that_crashes_on_its_resume_was_not_healed(stage: Stage)
         assert outcomes(scene) == [("not_healed", "it ended soon after its start")]
 
 
+@pytest.mark.parametrize(("kills", "ignored"), [((), None), ((4242, 4250), 1.0), ((4250,), None)])
+async def test_what_was_killed_because_it_ignored_sigterm_is_noted_where_it_was_healed(
+    stage: Stage, kills: tuple[int, ...], ignored: float | None
+) -> None:
+    """A process below it that lives longer has ended with it, as far as its saving goes."""
+    async with stage() as scene:
+        scene.actions[ROLLOUT].kills = kills
+        scene.hear()
+        await scene.clock.advance(120)
+        (healed,) = [one for one in scene.journal.newest_events(1000) if one.kind == "outcome"]
+        assert (healed.facts["outcome"], healed.facts.get("sigterm_ignored")) == ("healed", ignored)
+
+
 STALLED_AT = NOW - 300
 
 

@@ -93,6 +93,11 @@ def event(kind: str, facts: dict[str, Any] | None = None, **changes: Any) -> Eve
         ),
         ("stop_deferred", {}, "a checkpoint is being written, or may be: stop deferred"),
         ("stop", {"processes": [7]}, "SIGTERM to process 7"),
+        (
+            "kill",
+            {"processes": [7], "seconds": 30.0},
+            "SIGKILL to process 7: did not end within 30 s of SIGTERM",
+        ),
         ("start", {"command": ["python", "a b"]}, "python a b"),
         (
             "result",
@@ -120,6 +125,14 @@ def event(kind: str, facts: dict[str, Any] | None = None, **changes: Any) -> Eve
             "outcome",
             {"outcome": "healed", "seconds": 6.5},
             "healed: verified 6.5 s after the action began",
+        ),
+        (
+            "outcome",
+            {"outcome": "healed", "seconds": 6.5, "sigterm_ignored": 3.0},
+            (
+                "healed: verified 6.5 s after the action began; it did not end within 3 s of "
+                "SIGTERM, and was killed: it may have saved nothing then"
+            ),
         ),
         (
             "decision",

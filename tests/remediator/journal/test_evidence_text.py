@@ -57,3 +57,14 @@ def test_without_an_error_it_is_the_own_log_and_without_evidence_nothing() -> No
     assert fault_facts({"logs": logs}) == FaultFacts(error="Killed", log="/runs/b.log")
     for damaged in ("", "[]", '{"seen'):
         assert fault_facts(parse_evidence(damaged)) == FaultFacts()
+
+
+def test_without_an_error_the_last_lines_are_those_of_a_process_that_has_ended() -> None:
+    ended, runs = ({**TRAINER, "processes": count} for count in (0, 1))
+    logs = [log("loading", "no key `lr` in train.yml"), log("step 1", path="/runs/b.log")]
+
+    def lines(worker: dict[str, Any], *logs: dict[str, Any]) -> str:
+        return fault_facts({"seen": {"workers": {"grpo/trainer": worker}}, "logs": logs}).lines
+
+    assert lines(ended, *logs) == "loading | no key `lr` in train.yml"
+    assert (lines(runs, *logs), lines(ended, *logs, log(RAISED))) == ("", "")

@@ -312,6 +312,8 @@ def test_a_message_for_an_operator_has_the_cause_the_last_error_and_the_log(
         assert words in text, words
     assert "\x1b" not in text
     assert ("trainwarden report 3" in text) == (kind != "json")
+    ended = FaultFacts("demo/rollout-0 ended with exit status 2", lines="loading | no such key")
+    assert "loading | no such key" in text_of(kind, composed(replace(notification(), fault=ended)))
 
 
 def test_a_critical_alert_and_its_end_are_one_thing_and_what_has_no_incident_is_not() -> None:

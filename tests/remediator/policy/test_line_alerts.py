@@ -52,8 +52,8 @@ FAILED = announced(state="failed", exits=((7, 1, 9),), ended_at=NOW - 110)
 def views(
     *alerts: Alert, incidents: tuple[Incident, ...] = (), **situation: Any
 ) -> list[AlertView]:
-    able = (TRAINER, ROLLOUT)
-    known = Situation(NOW, may_restart=able, trainers=(TRAINER,), **situation)
+    able = {"may_restart": (TRAINER, ROLLOUT)}
+    known = Situation(NOW, trainers=(TRAINER,), **(able | situation))
     return list(build_alert_views(alerts, incidents, len(incidents), known) or ())
 
 
@@ -67,12 +67,16 @@ def test_an_error_line_of_a_run_that_goes_on_is_for_you() -> None:
     [
         ("gpu_out_of_memory", "trainer", 1, NOBODY),
         ("oom_thrown", "trainer", 1, NOBODY),
-        ("gpu_out_of_memory", "trainer", -1, YOU),
+        ("nccl_timeout", "trainer", 1, NOBODY),
+        ("nccl_error", "trainer", 1, NOBODY),
+        ("gpu_fault", "trainer", 1, YOU),
         ("gpu_out_of_memory", "rollout-0", 1, YOU),
+        ("nccl_timeout", "rollout-0", -1, YOU),
+        ("gpu_fault", "trainer", -1, YOU),
         ("checkpoint_failed", "trainer", 1, YOU),
     ],
 )
-def test_a_trainer_that_makes_steps_after_it_ran_out_of_memory_has_caught_that(
+def test_a_trainer_that_makes_steps_after_an_error_that_ends_it_has_caught_that(
     pattern: str, log: str, stepped: float, who: str
 ) -> None:
     line = replace(LINE, labels={**LINE.labels, "pattern": pattern, "log": log})
@@ -87,6 +91,34 @@ def test_a_trainer_that_makes_steps_after_it_ran_out_of_memory_has_caught_that(
         if one.alert is line
     ]
     assert view.who == (YOU if log == "rollout-0" else REMEDIATOR), "the fault has its own alert"
+
+
+@pytest.mark.parametrize("pattern", ["gpu_out_of_memory", "nccl_timeout"])
+def test_an_error_that_may_end_a_living_trainer_is_of_who_acts_on_its_end_and_its_hang(
+    pattern: str,
+) -> None:
+    """A silent evaluation after it is no more than any other."""
+    line = replace(LINE, labels={**LINE.labels, "pattern": pattern})
+    stall = {**LINE.labels, "alertname": "TrainingStepStalled"}
+    stalls = replace(LINE, labels=stall, fingerprint=GONE.fingerprint, starts_at=NOW - 20)
+    last = {"last_steps": {"demo": NOW - 120}, "announced": announced()}
+    for alerts in ((line,), (stalls, line)):
+        found = views(*alerts, **last)
+        assert {one.who for one in found} == {REMEDIATOR}
+        (handling,) = [one.handling for one in found if one.alert is line]
+        assert handling.startswith("acts if this error ends the run or leaves it hanging")
+    ended = announced(state="failed", restart="never", exits=((7, 1, 9),), ended_at=NOW - 110)
+    for nobody_else in (
+        {"mode": "observe"},
+        {"given_up": (TRAINER,)},
+        {"given_up_before": (TRAINER,)},
+        {"halted": {"demo": "it waits for you at a prompt"}},
+        {"last_steps": {}},
+        {"may_restart": (ROLLOUT,)},
+        {"announced": ended, "may_restart": (ROLLOUT,)},
+    ):
+        (view,) = views(line, **{**last, **nobody_else})
+        assert view.who == YOU, nobody_else
 
 
 def test_the_line_of_a_crash_is_of_the_remediator_before_the_alert_of_the_crash() -> None:
