@@ -11,6 +11,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -269,6 +270,10 @@ def _whole(file: PacedFile, *, shows_end: bool = True) -> FilePlan:
 
 
 def _of_unknown_format(file: PacedFile) -> FilePlan:
+    if file.size <= MAX_TEXT_BYTES and file.read(0, 1) in (b"{", b"["):
+        with suppress(ValueError, RecursionError):
+            json.loads(file.read(0, file.size))  # part of an object is no JSON
+            return _whole(file)
     return _whole(file, shows_end=False)
 
 

@@ -179,8 +179,6 @@ class WorkersCollector(Collector):
             and (
                 one.announcement.starts > 1
                 or one.announcement.own_restarts
-                or one.announcement.goes_on
-                or one.announcement.final_error
                 or not (trees[key].roots and one.announcement.failure)
             )
         )

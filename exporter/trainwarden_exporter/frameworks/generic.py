@@ -99,6 +99,20 @@ _LATER_LOSS = (
 )
 """The loss of the training behind another one in the same line."""
 
+_COUNT = (
+    rf"(?P<step>{_THOUSANDS}|\d+)(?:[ \t]{{0,8}}(?:/|of)[ \t]{{0,8}}(?P<total>{_THOUSANDS}|\d+))?"
+)
+_PAIRS = r"(?:[\w.]+(?:[ \t]?[=:][ \t]?|[ \t])[-+\d.e]+[a-z%]?[ \t,;|-]{1,6}){0,3}"
+_INDENTED_STEP = (
+    rf"^[ \t]{{1,16}}[\[(]?{_TRAIN}(?:{_EPOCH})?[\[(]?{_STEP_KEY}{_COUNT}"
+    rf"[\])]?[ \t,;|:-]{{1,6}}{_PAIRS}{_LOSS_WORDS}(?i:loss){_AFTER_LOSS}{NUMBER}"
+)
+"""A step below a line of its epoch. An indented line of a sample has no loss."""
+_STEP_AFTER_LOSS = (
+    rf"^(?P<writer>{PREFIX})\{{[^{{}}]*{_LOSS_KEY}[^{{}}]*\}}[ \t,;|:-]{{1,6}}"
+    rf"{_TRAIN}{_STEP_KEY}{_COUNT}{_END}"
+)
+
 FRAMEWORK = fw.Framework(
     name="generic",
     title="Anything else",
@@ -128,6 +142,8 @@ FRAMEWORK = fw.Framework(
             is_bar=False,
             other_writers=OTHER_WRITERS,
         ),
+        _count("indented_step", _INDENTED_STEP, is_bar=False),
+        _count("step_after_loss", _STEP_AFTER_LOSS, is_bar=False, other_writers=OTHER_WRITERS),
         fw.LinePattern(
             "epoch",
             rf"^(?P<writer>{PREFIX})[\[({{'\"]*{_TRAIN}(?i:epoch)s?['\"]?[ :=#\[]{{1,3}}"
@@ -152,8 +168,9 @@ FRAMEWORK = fw.Framework(
           `trainwarden-exporter discover` proposes them from the content of a folder.
         - Without a pattern or file for the step, progress bars of tqdm and Rich, `step 10` and
           `epoch 3` are recognised in the logs of the trainer, at the start of a line or after the
-          prefix of a logger or of a rank, and `"step": 10` in a record with the loss. Any other bar
-          that counts on, as of an evaluation, shows that the run does not hang.
+          prefix of a logger or of a rank, `step 10 loss=1.5` also indented, and `"step": 10` in a
+          record with the loss. Any other bar that counts on, as of an evaluation, shows that the
+          run does not hang.
         - If no log line or file contains the step, let the trainer post its steps to a heartbeat.
     """),
 )

@@ -67,11 +67,23 @@ _STALLED_FOR_GOOD = {
 }
 """As STALLED, where the run has no known checkpoints, by whether the remediator calls somebody."""
 
-STALL_HANDLINGS = frozenset({STALLED, *_STALLED_FOR_GOOD.values()})
+_LAST_STEP = "if its stacks prove that it hangs: after its last step it is never restarted"
+_STALLED_AT_END = {
+    True: f"calls you {_LAST_STEP}",
+    False: f"shows here that you are needed, and {calls_nobody('gave_up')}, {_LAST_STEP}",
+}
+"""As STALLED, of a run that has made its last step."""
+
+STALL_HANDLINGS = frozenset({STALLED, *_STALLED_FOR_GOOD.values(), *_STALLED_AT_END.values()})
 
 
 def stall_handling(
-    *, may_restart: bool, mode: str, without_checkpoints: bool, calls: bool
+    *,
+    may_restart: bool,
+    mode: str,
+    without_checkpoints: bool,
+    calls: bool,
+    last_step_made: bool = False,
 ) -> tuple[str, str]:
     """Returns who acts on a run that stands still and is not proved to hang, and what is done.
 
@@ -82,6 +94,8 @@ def stall_handling(
         return YOU, "the remediator may not restart it"
     if mode == "observe":
         return YOU, "the remediator only observes"
+    if last_step_made:
+        return REMEDIATOR, _STALLED_AT_END[calls]
     return REMEDIATOR, _STALLED_FOR_GOOD[calls] if without_checkpoints else STALLED
 
 

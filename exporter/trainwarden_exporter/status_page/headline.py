@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trainwarden_exporter.processes.typed_commands import start_again
-from trainwarden_exporter.runtime.formatting import describe_finish, format_duration, plural
+from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_exporter.runtime.responsibility import (
     HELD_BY_ALERT,
     LINE_SECONDS,
@@ -25,13 +25,13 @@ from trainwarden_exporter.runtime.responsibility import (
     urgency,
     with_limit,
 )
-from trainwarden_exporter.status_page.part_views import SETTLING
 from trainwarden_exporter.status_page.problems import Problem
 from trainwarden_exporter.status_page.remediator_client import (
     RemediatorAlert,
     RemediatorStatus,
     subject,
 )
+from trainwarden_exporter.status_page.run_text import describe_run, run_verb
 from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.series import Tone
 
@@ -280,6 +280,7 @@ def _before_an_alert(problem: Problem, remediator: RemediatorStatus) -> tuple[st
             mode=remediator.mode,
             without_checkpoints=unknown,
             calls=remediator.calls,
+            last_step_made=problem.last_step_made,
         )
         return who, as_sentence(who, handling)
     worker = f"{problem.run}/{problem.worker}"
@@ -330,65 +331,9 @@ def _doing(runs: Sequence[RunView]) -> Iterator[str]:
 
 def _briefly(run: RunView) -> str:
     if run.stepless:
-        return f"{run.name} {_verb(run)}"
+        return f"{run.name} {run_verb(run)}"
     shown = replace(run, outlived="")
     return describe_run(shown if run.quiet or run.ends else replace(shown, step_age=None))
-
-
-def describe_run(run: RunView) -> str:
-    """Returns `demo trains, step 9 (1 s ago, usually every 2 s), last complete save 17 s ago`.
-
-    A later save counts once it is known to be complete.
-    """
-    verb = _verb(run)
-    step = ""
-    if run.step is not None:
-        step = f"step {run.step:,.0f}{'' if run.total is None else f' of {run.total:,.0f}'}"
-    if run.step_age is not None and not run.finished:
-        usual = "" if run.down or run.ends else run.usual_pace
-        every = f", usually every {usual}" if usual else ""
-        ago = format_duration(round(run.step_age))
-        if run.quiet:
-            verb = f"has made no step for {ago}{every}"
-        elif step:
-            step += f" ({ago} ago{every})"
-    parts = [f"{run.name} {verb}", *([step] if step else [])]
-    if run.stepless:
-        parts = [f"{run.name} {_verb(run)}: {run.advice}"]
-    if run.stalled or run.late:
-        parts = [f"{run.name} stands {f'at {step}' if step else 'still'}"]
-    elif run.moves and not (run.finished or run.down):
-        # Evaluations, mostly, but the log may not say so.
-        parts = [f"{run.name} is at {step or 'its first step'}; a bar counts on: {run.counted}"]
-    text = ", ".join((*parts, *_describe_saves(run)))
-    return f"{text}; {run.outlived}" if run.outlived else text
-
-
-def _describe_saves(run: RunView) -> Iterator[str]:
-    ages = [one.age for one in run.checkpoints if one.age is not None]
-    unsettled = next(filter(None, (one.unsettled for one in run.checkpoints)), "")
-    if ages and not run.finished:
-        saved = f"last complete save {format_duration(round(min(ages)))} ago"
-        yield f"{saved} ({unsettled} {SETTLING})" if unsettled else saved
-    if run.unnamed:
-        yield f"no checkpoint ({run.unnamed})"
-
-
-def _verb(run: RunView) -> str:
-    if run.failure:
-        return f"has failed ({run.failure})"
-    if run.finished:
-        return describe_finish(run.step, run.total)
-    if run.down:  # its last phase stays known
-        return "does not run"
-    if run.ends:
-        return "has made its last step"
-    if run.stepless:
-        return f"has shown no step for {format_duration(round(run.without_step))}"
-    phase = run.phase.replace("_", " ")
-    unknown = "runs" if run.trainer_processes else "is watched"
-    words = {"": unknown, "training": "trains", "waiting for rollouts": "trains"}
-    return words.get(phase, f"is {phase}")
 
 
 def _gone(problem: str) -> str:

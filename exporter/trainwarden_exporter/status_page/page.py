@@ -30,7 +30,7 @@ from trainwarden_exporter.status_page.fragments import (
     usage,
 )
 from trainwarden_exporter.status_page.gpus import build_gpus_view, gpu_section
-from trainwarden_exporter.status_page.headline import Headline, describe_run, summarize
+from trainwarden_exporter.status_page.headline import Headline, summarize
 from trainwarden_exporter.status_page.host import (
     HostView,
     WorkerView,
@@ -53,6 +53,7 @@ from trainwarden_exporter.status_page.remediator import (
     with_standstills,
 )
 from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
+from trainwarden_exporter.status_page.run_text import describe_run
 from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.run_views_builder import (
     build_heartbeat_views,

@@ -56,7 +56,9 @@ class Problem:
     stalled: bool = False
     """and whether it has stalled: an alert is due;"""
     limit: float | None = None
-    """and the seconds without a step after which it is restarted at the latest, if known."""
+    """and the seconds without a step after which it is restarted at the latest, if known;"""
+    last_step_made: bool = False
+    """and whether it was its last step: it is never restarted."""
     who: str = ""
     """Who acts on it, in the words of `who_acts`;"""
     how: str = ""
@@ -96,9 +98,13 @@ def worker_problems(workers: Sequence[WorkerView]) -> Iterator[Problem]:
 
 def run_problems(run: RunView) -> Iterator[Problem]:
     if run.stalled or run.late:
-        limit = None if run.restart_limit == math.inf else run.restart_limit
+        unlimited = run.restart_limit == math.inf or run.last_step_made
         stands = Problem(
-            *(run.tone, _standstill(run), run.name), stands=True, stalled=run.stalled, limit=limit
+            *(run.tone, _standstill(run), run.name),
+            stands=True,
+            stalled=run.stalled,
+            limit=None if unlimited else run.restart_limit,
+            last_step_made=run.last_step_made,
         )
         how = as_sentence(YOU, left_alone(run.halted))
         yield replace(stands, who=YOU, how=how) if run.halted else stands
@@ -226,7 +232,10 @@ def _standstill(run: RunView) -> str:
     # The wait for a step, not for any sign of progress, is what the owner of the run counts.
     passed = max(run.step_age or 0, run.silence or 0)
     clause = f"{run.name} has made no step for {format_duration(round(passed))}"
-    if run.usual_pace:
+    if run.last_step_made:
+        ago = format_duration(round(passed))
+        clause = f"{run.name} made its last step {ago} ago, and has not ended"
+    elif run.usual_pace:
         clause += f" (usually {run.usual_pace})"
     saved = min((one.age for one in run.checkpoints if one.age is not None), default=passed)
     if saved + max(run.usual_report or 0, 1) < passed:  # not with its last step

@@ -70,8 +70,7 @@ class RunView:
     """How you have halted it, as a clause: the remediator leaves it alone."""
     resumes: float = 0
     resume_step: float | None = None
-    ends: bool = False
-    """Whether it has made its last step, and its stacks do not show that it hangs."""
+    last_step_made: bool = False
     finished: bool = False
     outlived: str = ""
     """Which other commands of it run, since when, and what ends them, as a clause."""
@@ -107,6 +106,11 @@ class RunView:
     def down(self) -> bool:
         """Whether its trainer is gone, though it has not finished."""
         return not self.finished and (bool(self.failure) or self.trainer_processes == 0)
+
+    @property
+    def ends(self) -> bool:
+        """Whether it has made its last step, and its stacks do not show that it hangs."""
+        return self.last_step_made and not self.stuck
 
     @property
     def unnamed(self) -> str:
@@ -191,9 +195,7 @@ class RunView:
     @property
     def advice(self) -> str:
         """Returns what shows the steps of a run that has shown none."""
-        if not self.unread_step:
-            return NO_STEP_SEEN
-        return UNREAD_STEP.format(line=self.unread_step)
+        return UNREAD_STEP.format(line=self.unread_step) if self.unread_step else NO_STEP_SEEN
 
     @property
     def tone(self) -> Tone:
@@ -211,7 +213,7 @@ class RunView:
             return f"failed: {self.failure}"
         if self.down:
             return "not running"
-        if self.ends:
+        if self.last_step_made:
             return "last step made"
         doing = self.phase.replace("_", " ")
         return f"stalled, {doing}" if self.stalled and doing else doing or "not known"

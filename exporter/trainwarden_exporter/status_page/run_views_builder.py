@@ -79,8 +79,7 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
             halted=_halted(series, run),
             resumes=series.of("training_resumes_total", run) or 0,
             resume_step=series.of("training_resume_step", run),
-            ends=series.of("training_last_step_made", run) == 1
-            and series.word("stack_movement", run) != "stuck",
+            last_step_made=series.of("training_last_step_made", run) == 1,
             finished=is_finished,
             outlived=_outlived(series, run, announced) if is_finished else "",
             trainer_processes=series.of("run_trainer_processes", run),

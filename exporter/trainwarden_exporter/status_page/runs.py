@@ -18,7 +18,6 @@ from trainwarden_exporter.status_page.fragments import (
     table,
     toned,
 )
-from trainwarden_exporter.status_page.headline import describe_run
 from trainwarden_exporter.status_page.part_views import (
     SETTLING,
     CheckpointView,
@@ -27,6 +26,7 @@ from trainwarden_exporter.status_page.part_views import (
     RolloutView,
     ServerView,
 )
+from trainwarden_exporter.status_page.run_text import describe_run
 from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.webserver import html
 

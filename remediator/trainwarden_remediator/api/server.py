@@ -198,6 +198,8 @@ async def _current_work(request: web.Request) -> CurrentWork:
         halted=halted_runs(exporter),
         finished=exporter.finished_runs,
         last_steps=exporter.last_steps,
+        ending=exporter.ending_runs,
+        dead=exporter.dead_runs,
     )
 
 

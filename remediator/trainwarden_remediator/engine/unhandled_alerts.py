@@ -109,6 +109,8 @@ class _Tracked:
     recorded: bool = False
     ended_by: Mapping[str, object] = field(default_factory=dict)
     """The facts about the end of its run, or what an operator has done, that ended it, if so."""
+    is_over: bool = False
+    """Whether it does not come back: also by what came once it had ended."""
     active: ConditionTimer = field(default_factory=lambda: ConditionTimer(max_gap=POLL_SECONDS))
     absent: ConditionTimer = field(default_factory=lambda: ConditionTimer(max_gap=POLL_SECONDS))
 
@@ -232,7 +234,9 @@ class UnhandledAlerts:
             before = await asyncio.to_thread(self._journal.last_stall, stall.alert.fingerprint)
             if run and before and (run.progress_at or math.inf) <= before.starts_at:
                 stall.alert, stall.recorded = before, True
-            return not stall.recorded and not (run and run.undecided)
+            # What has died or made its last step has messages of its own.
+            other = run and (run.undecided or run.last_step_made or run.trainer_processes == 0)
+            return not stall.recorded and not other
         return False
 
     async def _stall_facts(self, alert: Alert) -> Mapping[str, object]:
@@ -262,18 +266,22 @@ class UnhandledAlerts:
             absent = key not in present and named not in firing
             if known.kind == "stalled":
                 absent = known.alert.run not in stalled
-            if key not in present and not known.ended_by:
-                known.ended_by = await self._end_facts(known.alert)
+            if key not in present and not known.is_over:
+                facts = dict(await self._end_facts(known.alert))
+                known.is_over = bool(facts)
+                if known.absent.seconds >= CONFIRM_SECONDS:
+                    facts.pop("detail", None)
+                known.ended_by = facts
             # What an operator has stopped does not come back after a start of the stack.
-            soon = known.ended_by or known.kind == "stalled"
+            soon = known.is_over or known.kind == "stalled"
             enough = CONFIRM_SECONDS if soon else RESOLVE_SECONDS
             if not known.recorded and key not in present:
                 del tracked[key]
             elif (absent_for := known.absent.update(absent and watched, now)) >= enough:
                 if known.kind == "unhandled":
-                    facts = {"absent_seconds": round(absent_for), **known.ended_by}
-                    await self._write("unhandled_ended", known.alert, **facts)
-                elif not known.ended_by and not await self._record_moved(known.alert):
+                    lasted = {"absent_seconds": round(absent_for)}
+                    await self._write("unhandled_ended", known.alert, **lasted, **known.ended_by)
+                elif not known.is_over and not await self._record_moved(known.alert):
                     continue
                 del tracked[key]
 

@@ -285,6 +285,20 @@ class ExporterState:
         return frozenset(name for name, run in self.runs.items() if run.finished)
 
     @property
+    def ending_runs(self) -> frozenset[str]:
+        """The runs that have made their last step, and have not ended."""
+        runs = self.runs.items()
+        return frozenset(name for name, run in runs if run.last_step_made and not run.finished)
+
+    @property
+    def dead_runs(self) -> frozenset[str]:
+        """The runs whose trainer does not run, and that have not finished."""
+        runs = self.runs.items()
+        return frozenset(
+            name for name, run in runs if run.trainer_processes == 0 and not run.finished
+        )
+
+    @property
     def last_steps(self) -> Mapping[str, float]:
         """When each run that goes on has made its last step (Unix seconds)."""
         return {

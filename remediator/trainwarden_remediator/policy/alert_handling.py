@@ -50,6 +50,8 @@ _IF_TRUE = "acts if this error ends the run or leaves it hanging, which alerts o
 
 _HEEDS_HOLDS = ("TrainingRemediation", STALL, *LINE_SECONDS)
 """How the names begin of alerts without a playbook that are about what a hold prevents."""
+NOT_RUNNING = "not_running"
+"""Stands for the reason of a stall whose run is dead."""
 _NO_ACTION = YOU, "the remediator takes no action on it"
 
 _SEVERITY_TONES: dict[str, Tone] = {"critical": "bad", "warning": "warn"}
@@ -205,7 +207,11 @@ def _by_name(view: AlertView, others: _Others) -> AlertView:
     """Returns the view with who acts on just this kind of alert; any other view as it is."""
     decide = _BY_NAME.get(view.alert.name)
     found = None if decide is None else decide(view, others)
-    return view if found is None else replace(view, who=found[0], handling=found[1])
+    if found is None:
+        return view
+    is_dead = view.alert.name == STALL and view.alert.run in others.situation.dead
+    reason = NOT_RUNNING if is_dead else view.reason
+    return replace(view, who=found[0], handling=found[1], reason=reason)
 
 
 def _what_gave_up(view: AlertView, others: _Others) -> Handling | None:

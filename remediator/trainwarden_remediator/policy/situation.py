@@ -13,6 +13,7 @@ from trainwarden_exporter.runtime.responsibility import (
     before_alert,
     left_alone,
     stall_handling,
+    urgency,
 )
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.holds.hold_file import Hold
@@ -52,6 +53,10 @@ class Situation:
     """The runs that have finished, as the exporter shows."""
     last_steps: Mapping[str, float] = field(default_factory=dict)
     """When each run made its last step, by run."""
+    ending: Collection[str] = ()
+    """The runs that have made all their steps, and have not ended."""
+    dead: Collection[str] = ()
+    """The runs whose trainer does not run, and that have not finished."""
     is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
     """Whether an operator stopped a worker, or without a worker the run, of `trainwarden run`."""
 
@@ -71,15 +76,22 @@ class Situation:
         return before_alert("/".join(key), may_restart=able, mode=self.mode)
 
     def stall_handling(self, run: str) -> tuple[str, str]:
-        """Returns who acts on a run that stands still and is not proved to hang: see AlertView."""
+        """Returns who acts on a run that stands still and is not proved to hang: see AlertView.
+
+        One whose trainer is dead is started, not restarted.
+        """
         if halted := self.halted.get(run):
             return YOU, left_alone(halted)
+        trainers = [key for key in self.trainers if key.run == run]
+        if run in self.dead and trainers:
+            return min(map(self.before_alert, trainers), key=lambda one: urgency(one[0]))
         keys = (key for key in self.may_restart if key.run == run)
         return stall_handling(
             may_restart=any(key in self.trainers for key in keys),
             mode=self.mode,
             without_checkpoints=run in self.without_checkpoints,
             calls=self.calls,
+            last_step_made=run in self.ending,
         )
 
     def has_finished(self, run: str, worker: str) -> bool:

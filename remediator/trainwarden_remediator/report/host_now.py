@@ -61,6 +61,8 @@ def host_now(current: CurrentState, incidents: Sequence[IncidentRecord], now: fl
         halted={} if isinstance(exporter, str) else halted_runs(exporter),
         finished=() if isinstance(exporter, str) else exporter.finished_runs,
         last_steps={} if isinstance(exporter, str) else exporter.last_steps,
+        ending=() if isinstance(exporter, str) else exporter.ending_runs,
+        dead=() if isinstance(exporter, str) else exporter.dead_runs,
     )
     opened = [alert.incident for one in incidents for alert in one.alerts if alert.closed is None]
     count = len({one.outage for one in opened})

@@ -96,16 +96,7 @@ def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
             spoilt = f"; **{last}: what it saved since is of no use**"
         return f"{code(name)} {describe_finish(run.step, run.total_steps)}{step}{spoilt}."
     phase = f", phase {text(run.phase.replace('_', ' '))}" if run.phase else ""
-    saved = ""
-    if (run.checkpoints or run.checkpoint is not None) and run.trials is None:
-        unit = number_unit(run.proved_checkpoint)
-        of = "of an unknown step" if run.checkpoint is None else f"{unit} {run.checkpoint:,.0f}"
-        saved = f"; newest complete checkpoint: {of}"
-        if run.checkpoint_at is not None:
-            saved += f", {style.times.clock(run.checkpoint_at)}"
-        until = run.loss_finite_until
-        if until is not None and run.saves_spoilt:
-            saved += f", **after step {until:,.0f}, the last with a finite loss**"
+    saved = _saved(run, style)
     stands, at = stands_still(run, now), run.last_step_at
     if at is None and stands:
         at = run.progress_at
@@ -116,6 +107,10 @@ def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
     if run.trainer_processes == 0:
         last = "" if run.step is None else f"; its last step was {run.step:,.0f}, {passed} ago"
         return f"**{code(name)} does not run**{last}{saved}."
+    if run.last_step_made:
+        last = f"{code(name)} has made its last step{step}, {passed} ago"
+        hangs = f", and has not ended: {text(run.waits)}" if run.stuck and run.waits else ""
+        return f"**{last}{hangs}**{saved}." if hangs else f"{last}{saved}."
     if not stands:
         return f"{code(name)} makes steps{step}, {passed} ago{phase}{saved}."
     usual = (
@@ -125,6 +120,20 @@ def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
     cause = f": {text(run.waits)}" if run.stuck and run.waits else ""
     what = f"**{code(name)} stands still{step} since {since}, for {passed}{cause}**"
     return f"{what}{usual}{phase}{saved}."
+
+
+def _saved(run: RunState, style: ReportStyle) -> str:
+    if not (run.checkpoints or run.checkpoint is not None) or run.trials is not None:
+        return ""
+    unit = number_unit(run.proved_checkpoint)
+    of = "of an unknown step" if run.checkpoint is None else f"{unit} {run.checkpoint:,.0f}"
+    saved = f"; newest complete checkpoint: {of}"
+    if run.checkpoint_at is not None:
+        saved += f", {style.times.clock(run.checkpoint_at)}"
+    until = run.loss_finite_until
+    if until is not None and run.saves_spoilt:
+        saved += f", **after step {until:,.0f}, the last with a finite loss**"
+    return saved
 
 
 def _alerts(

@@ -72,8 +72,7 @@ def _headline(incident: IncidentRecord) -> Headline:
         sentence = f"**An operator is needed**{tried}: {why}."
         return Headline("person", "**operator needed**", sentence)
     if incident.is_held and incident.repairs and not healed:
-        why = _why_held(incident)
-        sentence = f"**An operator is needed**{tried}: {why}."
+        sentence = f"**An operator is needed**{tried}: {_why_held(incident)}."
         return Headline("person", "**operator needed**", sentence)
     under_way = [one for one in incident.repairs if one.outcome is None and one.result is None]
     if under_way:
@@ -103,8 +102,8 @@ def _headline(incident: IncidentRecord) -> Headline:
 
 
 def _why_held(incident: IncidentRecord) -> str:
-    """Returns why an alert holds actions on a worker whose restarts have not healed it."""
-    if incident.looped:  # other restarts of it have healed for a while
+    """Returns what is wrong with the restarts of a worker that none of them has healed."""
+    if incident.looped:  # those of other incidents have, for a while
         return "it is restarted again and again"
     is_gone = any(one.alert == WORKER_GONE for one in incident.alerts)
     return "it fails at each start" if is_gone else "restarts do not help"

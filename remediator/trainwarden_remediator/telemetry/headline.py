@@ -67,6 +67,9 @@ class CurrentWork:
     """The runs that have finished, as the exporter shows."""
     last_steps: Mapping[str, float] = field(default_factory=dict)
     """When each run made its last step, by run."""
+    ending: Collection[str] = ()
+    dead: Collection[str] = ()
+    """As in Situation."""
     faults: Mapping[WorkerKey, FaultFacts] = field(default_factory=dict)
     """What the evidence shows of the workers whose alerts have not resolved."""
 
@@ -114,6 +117,8 @@ class CurrentWork:
             halted=self.halted,
             finished=self.finished,
             last_steps=self.last_steps,
+            ending=self.ending,
+            dead=self.dead,
             given_up=() if journal is None else journal.given_up,
             given_up_before=() if journal is None else journal.given_up_before,
         )

@@ -209,6 +209,8 @@ UNKNOWN = b"\xc1" + numbers(7, 2000)
         ({"model_bin": UNKNOWN, "state_json": b"{}"}, SETTLED, "unproved"),
         ({"model_pkl": WHOLE}, SETTLED, "proved"),
         ({"model_pkl": WHOLE, "vocab_dat": UNKNOWN[:100]}, SETTLED, "proved"),
+        ({"model_pt": b"[0.5, 0.25]"}, SETTLED, "proved"),
+        ({"model_pt": b"[0.5, 0.2"}, SETTLED, "unproved"),
         ({"model_msgpack": UNKNOWN}, {"renamed": True}, "proved"),
         ({"model_msgpack": UNKNOWN, "DONE": b"1"}, {"marker": ["DONE"]}, "proved"),
     ],

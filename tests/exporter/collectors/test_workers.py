@@ -530,7 +530,7 @@ class TestAWorkerThatRuns:
         samples(collector)
         assert list(collector.artifacts) == []
 
-    @pytest.mark.parametrize("end", [{"goes_on": ((7, 1),)}, {"final_error": "KeyError: 'a'"}, {}])
+    @pytest.mark.parametrize("end", [{"goes_on": ((7, 1),)}, {"final_error": "KeyError"}])
     def test_an_announced_end_is_shown_if_it_may_not_be_one(
         self, proc: FakeProc, end: dict[str, Any]
     ) -> None:
@@ -540,7 +540,7 @@ class TestAWorkerThatRuns:
             [run(rollout())], root=proc.root, announced=lambda _now, _before: announced
         )
         samples(collector)
-        assert list(collector.artifacts) == [one] * bool(end)
+        assert list(collector.artifacts) == [one]
 
     def test_a_failure_between_two_collections_has_its_exit_code(self, proc: FakeProc) -> None:
         one = Announcement(

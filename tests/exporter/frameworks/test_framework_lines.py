@@ -298,6 +298,37 @@ def test_a_step_is_read_behind_the_prefix_of_any_logger(line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "pattern"),
+    [
+        ("  step 63/600 loss=1.8712", "indented_step"),
+        ("    step 63 loss 1.87", "indented_step"),
+        ("\tStep [63/600], Loss: 1.5", "indented_step"),
+        ("  [63/600] step 63: loss 1.5", None),
+        ("  iter 63/600 | lr 1e-4 | loss 1.5", "indented_step"),
+        ("  step 63/600, grad_norm=0.9, train_loss=1.5", "indented_step"),
+        ("  epoch 1 step 63/600 loss=1.5", "indented_step"),
+        ("{'loss': nan, 'grad_norm': 1.2, 'epoch': 0.4} step 63/2000", "step_after_loss"),
+        ("{'loss': 1.5, 'epoch': 0.5} step 63", "step_after_loss"),
+        ("2026-11-29 23:18:34,841 INFO my.train: {'loss': 1.5} | step=63", "step_after_loss"),
+        ("2026-11-29 23:18:34,841 INFO my.eval: {'loss': 1.5} | step=63", None),
+        ("{'eval_loss': 1.5, 'epoch': 0.5} step 63/2000", None),
+        ("  step 63/600 val_loss=1.5", None),
+        ("  step 63 of the proof", None),
+        ("  step 63: the loss of energy is 1.5", None),
+        ("  best step 63/600 loss=1.5", None),
+        ("    return step 63 loss 1.5", None),
+        ("{'loss': 1.5} took one step 63", None),
+    ],
+)
+def test_a_step_is_read_indented_and_behind_a_record_where_the_loss_is_beside_it(
+    line: str, pattern: str | None
+) -> None:
+    found = generic_groups(line)
+    steps = {name: groups["step"] for name, groups in found.items() if "step" in groups}
+    assert steps == ({} if pattern is None else {pattern: "63"})
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "INFO: Warning: step 12 took long",

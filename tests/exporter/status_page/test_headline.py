@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import yaml
+from trainwarden_exporter.status_page.run_text import describe_run
 
 from trainwarden.commands.status import describe
 from trainwarden_exporter.runtime.responsibility import (
@@ -21,7 +22,7 @@ from trainwarden_exporter.runtime.responsibility import (
 )
 from trainwarden_exporter.status_page.disks import DiskView
 from trainwarden_exporter.status_page.gpus import GpusView
-from trainwarden_exporter.status_page.headline import Headline, describe_run, summarize
+from trainwarden_exporter.status_page.headline import Headline, summarize
 from trainwarden_exporter.status_page.host import HostView
 from trainwarden_exporter.status_page.page import PageData, status_json
 from trainwarden_exporter.status_page.part_views import CheckpointView, ServerView
@@ -272,9 +273,23 @@ def test_of_equal_problems_the_first_is_that_of_the_remediators_page() -> None:
 def test_a_run_that_has_made_its_last_step_does_not_stand_still() -> None:
     """It merges or uploads; its age since the last save is nobody's trouble, either."""
     saved = CheckpointView("default", step=60, age=1500, interval=60, finished=True)
-    ends = replace(HUNG, step=60, total=60, silence=1900, ends=True, checkpoints=(saved,))
+    ends = replace(HUNG, step=60, total=60, silence=1900, last_step_made=True, checkpoints=(saved,))
     assert list(run_problems(ends)) == []
     assert ends.state == "last step made"
     done = "hang has made its last step, step 60 of 60 (25 min ago), last complete save 25 min ago"
     assert describe_run(ends) == done
     assert done in summarize((), (ends,), None).sentence
+
+
+def test_no_restart_is_announced_of_a_run_that_hangs_after_its_last_step() -> None:
+    made = replace(HUNG, step=60, total=60, silence=1900, last_step_made=True)
+    run = replace(made, restart_limit=3600, stuck=True, waits="process 7 waits at a.py:1")
+    (problem,) = run_problems(run)
+    clause = "hang made its last step 31 min 40 s ago, and has not ended: process 7 waits at a.py:1"
+    assert (problem.clause, problem.limit) == (clause, None)
+    assert run.state == "last step made"
+    assert describe_run(run).startswith("hang has made its last step, step 60 of 60 (25 min ago)")
+    able = status().model_copy(update={"may_restart": (), "may_restart_stalled": ("hang",)})
+    shown = summarize([problem], [run], able)
+    never = "after its last step it is never restarted"
+    assert (shown.who, never in shown.how, "restarts" in shown.how) == (REMEDIATOR, True, False)

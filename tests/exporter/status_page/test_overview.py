@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from trainwarden_exporter.status_page.run_text import describe_run
 
 from trainwarden_exporter.app import declared_metrics
 from trainwarden_exporter.exceptions import CollectError
@@ -18,7 +19,6 @@ from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page import page as status_page
 from trainwarden_exporter.status_page.disks import DiskView, build_disk_views
 from trainwarden_exporter.status_page.gpus import GpusView, GpuView
-from trainwarden_exporter.status_page.headline import describe_run
 from trainwarden_exporter.status_page.host import HostView, WorkerView
 from trainwarden_exporter.status_page.overview import Views, newest, overview_section, worst
 from trainwarden_exporter.status_page.page import PageData

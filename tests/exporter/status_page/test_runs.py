@@ -8,6 +8,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from trainwarden_exporter.status_page.run_text import describe_run
 
 from trainwarden_exporter.app import declared_metrics
 from trainwarden_exporter.collectors.inference import InferenceCollector
@@ -19,7 +20,7 @@ from trainwarden_exporter.progress.tracker import RunWatch
 from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page import page as status_page
-from trainwarden_exporter.status_page.headline import describe_run, summarize
+from trainwarden_exporter.status_page.headline import summarize
 from trainwarden_exporter.status_page.host import build_worker_views
 from trainwarden_exporter.status_page.part_views import (
     CheckpointView,

@@ -644,6 +644,21 @@ async def test_a_stall_is_announced_with_what_is_known_of_its_cause(
         assert describe(event).startswith(f"TrainingStepStalled of 08:00 UTC: {text}")
 
 
+@pytest.mark.parametrize("run", [RunState(last_step_made=True), RunState(trainer_processes=0)])
+async def test_no_restart_is_announced_of_a_run_that_is_dead_or_at_its_end(
+    start: Start, run: RunState
+) -> None:
+    watch: Watch
+    async with start(mode="act") as watch:
+        watch.observer.runs["demo"] = run
+        watch.alertmanager.add(STALL)
+        await watch.clock.advance(300)
+        assert watch.recorded() == []
+        watch.observer.runs["demo"] = RunState(trainer_processes=1)
+        await watch.clock.advance(10)
+        assert watch.recorded() == [("stalled", "TrainingStepStalled")]
+
+
 @pytest.mark.parametrize("started", [True, False])
 @pytest.mark.parametrize("alert", ["TrainingNotFinite", "TrainingGpuLost"])
 async def test_the_end_of_an_alert_of_a_stopped_run_says_that_an_operator_stopped_it(
@@ -671,6 +686,28 @@ async def test_the_end_of_an_alert_of_a_stopped_run_says_that_an_operator_stoppe
         if early:
             why = ", and has not come back for 20 s: an operator has stopped it"
         assert describe(event) == f"{alert} of 08:00 UTC has ended{why}"
+
+
+@pytest.mark.parametrize("kind", ["stopped", "finished"])
+async def test_what_came_after_the_end_of_an_alert_has_not_ended_it(
+    start: Start, kind: str
+) -> None:
+    """As a stop of what had been healed; it will not come back all the same."""
+    watch: Watch
+    async with start() as watch:
+        watch.alertmanager.add({**NAN, "run": "ended"})
+        await watch.clock.advance(60)
+        watch.alertmanager.alerts[1:] = []
+        await watch.clock.advance(60)
+        if kind == "finished":
+            watch.observer.runs["ended"] = RunState(finished=True)
+        else:
+            stopped = replace(watch.setup, stopped=frozenset({WorkerKey("ended", "trainer")}))
+            asked = watch.alertmanager.fetch, watch.alertmanager.fetch_status
+            watch.built.reconfigure(stopped, *asked, watch.observer)
+        await watch.clock.advance(20)
+        (event,) = [e for e in watch.journal.newest_events(9) if e.kind == "unhandled_ended"]
+        assert re.search(r"has ended, and has not come back for \d+ min( \d+ s)?$", describe(event))
 
 
 @pytest.mark.parametrize(

@@ -405,6 +405,27 @@ def test_a_stall_is_for_nobody_once_its_run_makes_steps_again(severity: str) -> 
     assert handling(last_steps=since, halted=halted) == handling(halted=halted) != again
 
 
+@pytest.mark.parametrize("severity", ["warning", "critical"])
+def test_the_stall_of_a_run_that_is_dead_is_about_its_end(severity: str) -> None:
+    """Its stacks show nothing any more."""
+    quiet: dict[str, Any] = {"worker": "", "remediation": "", "severity": severity}
+    stall = make_alert(alertname="TrainingStepStalled", **quiet)
+    alone = Situation(stall.starts_at + 60, trainers=[TRAINER])
+    known = replace(alone, dead=["demo"])
+    soon = "restarts demo/trainer once its alert fires, some 20 s after its end"
+    not_able = (YOU, "the remediator may not restart it")
+    for now, handling in (
+        (alone, not_able),
+        (known, not_able),
+        (replace(known, may_restart=[TRAINER]), (REMEDIATOR, soon)),
+    ):
+        (view,) = build_alert_views((stall,), (), 0, now) or ()
+        assert (view.who, view.handling) == handling
+        step = first_step(stall.name, view.step_labels)
+        assert step.startswith("`trainwarden stacks demo`") is (now is alone)
+        assert step.startswith("The last lines of its log show why ") is (now is not alone)
+
+
 def test_the_last_step_of_a_run_that_has_finished_ends_no_wait() -> None:
     runs = {
         "demo": RunState(last_step_at=7.0),

@@ -437,6 +437,25 @@ def test_an_alert_with_an_open_incident_is_acted_on(tmp_path: Path, journal: Jou
 
 
 @pytest.mark.usefixtures("journal")
+@pytest.mark.parametrize(
+    ("stuck", "line"),
+    [
+        (False, "- `demo` has made its last step, step 41, 8 min 37 s ago."),
+        (
+            True,
+            "- **`demo` has made its last step, step 41, 8 min 37 s ago, and has not ended: why**.",
+        ),
+    ],
+)
+def test_a_run_that_has_made_its_last_step_makes_no_more(
+    tmp_path: Path, line: str, *, stuck: bool
+) -> None:
+    ends = replace(HANGS_AGAIN, last_step_at=NOW - 517, last_step_made=True)
+    ends = replace(ends, stuck=stuck, waits="why")
+    assert line in head(report(tmp_path, CurrentState(exporter(ends), ()))).splitlines()
+
+
+@pytest.mark.usefixtures("journal")
 def test_healthy_runs_that_evaluate_in_silence_are_not_being_healed(tmp_path: Path) -> None:
     """Their silence is over the limit of a step, and no longer than their pauses were before."""
     silent = replace(STANDS, phase="training", stall_limit=60, trainer_processes=1)

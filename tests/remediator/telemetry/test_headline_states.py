@@ -923,6 +923,42 @@ async def test_the_alert_of_a_run_at_a_prompt_is_yours_on_the_remediators_page(b
         assert (shown["who_acts"], shown["handling"]) == (YOU, left)
 
 
+async def test_the_stall_of_a_run_that_is_dead_or_at_its_end_promises_no_restart(box: Box) -> None:
+    box.match(box.mark, role="trainer")
+    box.known = {}
+    box.fire(
+        labels={
+            "alertname": "TrainingStepStalled",
+            "severity": "warning",
+            "remediation": "",
+            "worker": "",
+        }
+    )
+    made = 'trainwarden_training_step{run="demo"} 40\n'
+    hangs = (
+        'trainwarden_training_last_step_made{run="demo"} 1\n'
+        'trainwarden_stack_movement{run="demo",movement="stuck"} 1\n'
+    )
+    dead = 'trainwarden_run_trainer_processes{run="demo"} 0\n'
+    async with staged(box) as stage:
+        box.stale_page = f"{box.page()}{made}{hangs}"
+        ending: dict[str, Samples] = {
+            "training_last_step_made": {RUN: 1},
+            "stack_movement": {(*RUN, "stuck"): 1},
+        }
+        shown = await stage.shown(**{**waiting(2000), **ending})
+        assert "demo made its last step 33 min 20 s ago, and has not ended" in shown.sentence
+        never = "if its stacks prove that it hangs: after its last step it is never restarted."
+        assert (shown.who, shown.how.endswith(never)) == (REMEDIATOR, True)
+        assert shown.own_how == shown.how
+
+        box.stale_page = box.stale_page.replace(hangs, dead)
+        stage.remediator.active_alerts._asked_at = None
+        shown = await stage.shown(**GONE)
+        soon = "It restarts demo/rollout-0 once its alert fires, some 20 s after its end."
+        assert (shown.how, shown.own_how) == (soon, soon)
+
+
 BY_HAND = (
     "`trainwarden stop demo` ends it. Mend the cause, then start it again with `--checkpoints "
     "FOLDER` added"
