@@ -297,9 +297,11 @@ def _approve(given: argparse.Namespace) -> int:
 
 def _runbook(given: argparse.Namespace) -> int:
     if (text := read_runbook(given.alert)) is None:
-        meant = similar(given.alert, runbook_names())
-        hint = f"; did you mean {meant}?" if meant else ""
-        raise ValueError(f"no runbook {given.alert}{hint}")
+        names = sorted(runbook_names())
+        meant = similar(given.alert, names)
+        found = [meant] if meant else [one for one in names if given.alert.lower() in one.lower()]
+        hint = f"did you mean {' or '.join(found)}?" if found else f"known: {', '.join(names)}"
+        raise ValueError(f"no runbook {given.alert}; {hint}")
     print(text, end="")
     return 0
 

@@ -258,6 +258,12 @@ def test_a_runbook_is_printed_and_a_misspelled_name_corrected(capsys: Captured) 
     assert capsys.readouterr().err == (
         "no runbook TrainingOonKill; did you mean TrainingOomKill?\n"
     )
+    assert main(["runbook", "stepstall"]) == 1
+    assert capsys.readouterr().err == "no runbook stepstall; did you mean TrainingStepStalled?\n"
+    assert main(["runbook", "Nothing"]) == 1
+    known = capsys.readouterr().err
+    assert "known: " in known
+    assert ", TrainingOomKill, " in known
 
 
 def test_a_journal_that_is_not_there_is_one_clear_line(config: Path, capsys: Captured) -> None:

@@ -241,9 +241,9 @@ def _standstill(run: RunView) -> str:
     if saved + max(run.usual_report or 0, 1) < passed:  # not with its last step
         clause += f", though it saved {format_duration(round(saved))} ago"
     if server := _waited_for(run):
-        return f"{clause}: it waits for its inference server {server}, which is starting"
+        return f"{clause}: it waits for its {_named(server)}, which is starting"
     if server := next((one.name for one in run.servers if one.reason == HealthReason.BUSY), ""):
-        return f"{clause}: its inference server {server} is busy with a request"
+        return f"{clause}: its {_named(server)} is busy with a request"
     if run.waits:
         return f"{clause}: {run.waits}"
     if run.phase == "waiting_for_rollouts":
@@ -257,13 +257,18 @@ def _waited_for(run: RunView) -> str:
     return starting[0] if starting and run.phase == "waiting_for_rollouts" else ""
 
 
+def _named(server: str) -> str:
+    """Returns `inference server vllm-0`; many have just this name."""
+    return "inference server" if server == "server" else f"inference server {server}"
+
+
 def _server(run: RunView, server: ServerView) -> str:
     reason = server.reason.replace("_", " ")
     state = f"is {reason}" if server.tone == "warn" else f"is down ({reason or 'no reason known'})"
     if reason == HealthReason.BUSY:
         state = "works and has not answered"
     since = "" if server.since is None else f" for {format_duration(round(server.since))}"
-    return f"inference server {server.name} of {run.name} {state}{since}"
+    return f"{_named(server.name)} of {run.name} {state}{since}"
 
 
 def _container(container: ContainerView) -> str:

@@ -173,14 +173,18 @@ def _own_loop(
     return who, grows, f"{helps}: {mend}"
 
 
+def _all_of(count: int, by: str) -> str:
+    """Returns `each restart by …, 3 times`."""
+    return f"the one restart {by}" if count == 1 else f"each restart {by}, {plural(count, 'time')}"
+
+
 def _who(failed: Sequence[PastAction], announced: Announcement | None, *, doing: bool) -> str:
     """Returns who restarted the worker, and how often; `doing`: whether it is restarted now."""
     if failed:
         count, attempt, attempts = len(failed), failed[-1].attempt, failed[-1].attempts
         if attempt in (None, count) and not doing:
             limit = "" if attempts is None else f" of at most {attempts}"
-            often = f"{plural(count, 'time')}{limit}"
-            return f"{FAILED_AFTER} each restart by the remediator, {often}"
+            return f"{FAILED_AFTER} {_all_of(count, 'by the remediator')}{limit}"
         # Others helped for a while, or are not judged yet: the journal counts those, too. Where it
         # counts fewer, as new steps have renewed the attempts, a second number would mislead.
         last = "the" if doing and count == 1 else "the last"
@@ -189,8 +193,8 @@ def _who(failed: Sequence[PastAction], announced: Announcement | None, *, doing:
         nth = "" if attempt is not None and attempt < count else describe_attempt(attempt, attempts)
         return f"{FAILED_AFTER} {which} by the remediator{nth}{again}"
     if announced is not None and announced.own_restarts:
-        often = plural(len(announced.own_restarts), "time")
-        return f"{FAILED_AFTER} each restart by `--restart on-failure`, {often}"
+        count = len(announced.own_restarts)
+        return f"{FAILED_AFTER} {_all_of(count, 'by `--restart on-failure`')}"
     if announced is not None and announced.never_works:
         return "It can never start"
     return ""

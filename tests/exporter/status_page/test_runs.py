@@ -8,7 +8,6 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from trainwarden_exporter.status_page.run_text import describe_run
 
 from trainwarden_exporter.app import declared_metrics
 from trainwarden_exporter.collectors.inference import InferenceCollector
@@ -31,6 +30,7 @@ from trainwarden_exporter.status_page.part_views import (
 )
 from trainwarden_exporter.status_page.problems import run_problems, worker_problems
 from trainwarden_exporter.status_page.remediator_client import RemediatorAlert, RemediatorStatus
+from trainwarden_exporter.status_page.run_text import describe_run
 from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.run_views_builder import (
     build_heartbeat_views,
@@ -268,6 +268,10 @@ def test_how_a_run_is_fits_in_a_few_words(
         (
             {"servers": (ServerView("a", "vllm", False, "refused"),)},
             "inference server a of grpo is down (refused)",
+        ),
+        (
+            {"servers": (ServerView("server", "vllm", False, "refused"),)},
+            "inference server of grpo is down (refused)",
         ),
         ({"rollouts": (RolloutView("a", lag=9, lag_limit=8),)}, "rollouts of grpo are behind"),
         ({"containers": (ContainerView("pod", "exited"),)}, "container pod: exited"),

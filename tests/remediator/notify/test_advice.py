@@ -122,7 +122,7 @@ def test_a_loop_of_the_run_itself_says_that_it_goes_on(tmp_path: Path, state: st
     own = {"restart": "on-failure", "state": state, "own_restarts": ((NOW - 1, 256),)}
     lines = {"last_lines": ("RuntimeError: bad batch",)}
     text = advised(tmp_path, call(*LOOP), **own, **end, **lines)
-    assert "It failed after each restart by `--restart on-failure`, 1 time" in text
+    assert "It failed after the one restart by `--restart on-failure`: " in text
     assert "`RuntimeError: bad batch`" in text
     assert "still starts it again" in text
     assert "`trainwarden stop demo` ends that." in text

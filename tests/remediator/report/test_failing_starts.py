@@ -208,6 +208,20 @@ def test_after_two_failures_there_is_something_to_do_though_the_remediator_tries
     assert "Another restart alone does not help" not in whole
 
 
+def test_one_restart_is_not_each_restart(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    fail(journal, clock, 1)
+    gave_up = make_alert(alertname="TrainingRemediationGaveUp", remediation="", worker="trainer")
+    found = mending(
+        gave_up,
+        journal.last_actions(10),
+        AnnouncedRuns({TRAINER: AnnouncedWorker(ONE, tmp_path / "a.json", 0)}),
+    )
+    start = "It failed after the one restart by the remediator of at most 3: "
+    assert found.startswith(start)
+
+
 def test_attempts_are_counted_as_in_the_journal(journal: Journal, clock: FakeClock) -> None:
     """The first restart helped for a while; the third is not judged yet."""
     known = AnnouncedRuns({TRAINER: AnnouncedWorker(ONE, Path("/runs.d/a.json"), 0)})

@@ -304,7 +304,7 @@ async def test_what_an_earlier_attempt_has_left_is_named_where_a_restart_fails(
         assert left in shown["problems"][0]["text"]
     announced = AnnouncedRuns({failed.key: AnnouncedWorker(failed, tmp_path, 0)})
     advice = mending(make_alert(**GONE_ALERT), (), announced)
-    assert f"1 time. O{left[1:]}. Another restart alone does not help:" in advice
+    assert f"`--restart on-failure`. O{left[1:]}. Another restart alone does not help:" in advice
 
 
 async def test_of_a_silent_command_the_first_step_is_to_show_steps_and_not_to_correct_a_file(

@@ -408,7 +408,7 @@ async def test_server_loading(box: Box) -> None:
     assert shown.tone == "warn"
     assert shown.sentence == (
         "demo has made no step for 2 min (usually 1 s), though it saved 17 s ago: "
-        "it waits for its inference server server, which is starting."
+        "it waits for its inference server, which is starting."
     )
     assert (shown.who, shown.how) == (NOBODY, "Nothing to do yet: an alert fires if it lasts.")
     assert limited.how == (
@@ -428,10 +428,10 @@ async def test_server_busy(box: Box) -> None:
         overdue = await stage.shown(**(busy | {"inference_up": {SERVER: 0}}))
     assert shown.sentence == (
         "demo has made no step for 2 min (usually 1 s), though it saved 17 s ago: "
-        "its inference server server is busy with a request."
+        "its inference server is busy with a request."
     )
     assert "Inference 1 of 1 up, server busy" in shown.text
-    assert "inference server server of demo works and has not answered" in overdue.sentence
+    assert "inference server of demo works and has not answered" in overdue.sentence
 
 
 @pytest.mark.parametrize(
