@@ -10,9 +10,11 @@ from trainwarden.autopsy import settings
 from trainwarden.autopsy.case import Case
 from trainwarden.autopsy.cause import LIKELY, RESUME, Setting
 from trainwarden.autopsy.glance import at_a_glance, attempts_text
+from trainwarden.autopsy.kinds import Kind
 from trainwarden.autopsy.model import LogReading
 from trainwarden.autopsy.timeline import how_it_ended, timeline
 from trainwarden.autopsy.verdict import Verdict, Weighed
+from trainwarden_exporter.frameworks.error_lines import TRACEBACK
 from trainwarden_exporter.runtime.formatting import (
     format_size,
     format_time,
@@ -140,11 +142,19 @@ def _with_code(step: str) -> str:
 
 
 def proposed_settings(verdict: Verdict) -> str:
-    """Returns an exporter.yml with which the likely causes are caught next time."""
-    wanted: list[Setting] = [name for one in verdict.likely[:3] for name in one.cause.settings] or [
-        "workers"
-    ]
+    """Returns an exporter.yml with which the likely causes are caught next time.
+
+    "" where `trainwarden run` has announced the run, and all that needs one is watched without.
+    """
+    wanted = _wanted(verdict)
+    if verdict.case.material.announced and not settings.needs_file(wanted):
+        return ""
     return settings.propose(verdict.case, wanted)
+
+
+def _wanted(verdict: Verdict) -> list[Setting]:
+    found = [name for one in verdict.likely[:3] for name in one.cause.settings]
+    return found or ["workers"]
 
 
 def alerts(verdict: Verdict) -> list[str]:
@@ -161,10 +171,17 @@ def _configuration(verdict: Verdict) -> Iterator[str]:
     if verdict.case.not_started:
         return
     yield "## To catch it next time" if verdict.likely else "## To watch such a run"
-    named = alerts(verdict)
+    named, proposed = ", ".join(map(code, alerts(verdict))), proposed_settings(verdict)
+    announced = verdict.case.material.announced
+    if not proposed:
+        report = f"; these alerts report it: {named}" if named else ""
+        yield f"`trainwarden run` has recorded run {code(announced[0].run)}: it is watched{report}."
+        if lacks := settings.missing_options(announced, _wanted(verdict)):
+            yield f"What `trainwarden run` can be given, unless it was:\n\n{bullets(map(_with_code, lacks))}"
+        return
     if named:
-        yield f"With this `exporter.yml`, these alerts report it: {', '.join(map(code, named))}."
-    yield fence(proposed_settings(verdict).splitlines(), "yaml")
+        yield f"With this `exporter.yml`, these alerts report it: {named}."
+    yield fence(proposed.splitlines(), "yaml")
     yield (
         "The commands, limits and numbers in it are guesses: compare them with yours, then run "
         "`trainwarden check exporter.yml`."
@@ -219,7 +236,7 @@ def _errors(case: Case) -> Iterator[str]:
             "" if error.first.at is None else format_time(error.first.at),
             "" if error.last.at is None else format_time(error.last.at),
             ", ".join(map(code, error.files[:3])),
-            code(_shortened(error.last.text)),
+            code(_shortened(_last_text(error, case))),
         )
         for error in case.errors[:_SHOWN_ERRORS]
     ]
@@ -228,6 +245,14 @@ def _errors(case: Case) -> Iterator[str]:
         "A line that is in several files of the run counts once. "
         "An error that progress followed did not end the run."
     )
+
+
+def _last_text(error: Kind, case: Case) -> str:
+    """Returns the last line of a kind; of a traceback the exception, which comes after it."""
+    raised = case.find("raised") if error.name == TRACEBACK else None
+    last = error.last if raised is None else raised.last
+    follows = last.file == error.last.file and last.order > error.last.order
+    return last.text if follows else error.last.text
 
 
 def _relative(log: LogReading, case: Case) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from trainwarden.autopsy.announced import AnnouncedWorker
 from trainwarden.autopsy.case import Case
 from trainwarden.autopsy.cause import Setting
 from trainwarden_exporter.discovery.yaml_writer import flow
@@ -42,6 +43,25 @@ def propose(case: Case, settings: Iterable[Setting]) -> str:
     if "watchdog" in wanted:
         config["heartbeats"] = _heartbeats(case, run["name"])
     return _written(config, run, memory="memory" in wanted)
+
+
+def needs_file(settings: Iterable[Setting]) -> bool:
+    """Whether what is watched of a run that `trainwarden run` announces is not enough."""
+    return not {"container", "watchdog"}.isdisjoint(settings)
+
+
+def missing_options(announced: Sequence[AnnouncedWorker], settings: Iterable[Setting]) -> list[str]:
+    """Returns what else `trainwarden run` needs for such a run, as sentences in Markdown."""
+    wanted, found = set(settings), []
+    if "memory" in wanted:
+        found.append("`--memory-limit SIZE`: above it, the worker is restarted.")
+    if all(one.checkpoints is None for one in announced):
+        found.append("`--checkpoints FOLDER`: a hang is restarted from what is saved there.")
+    if wanted & {"inference", "rollouts"} and len(announced) == 1:
+        run = announced[0].run
+        start = f"trainwarden run --name {run} --worker server --role inference -- COMMAND"
+        found.append(f"`{start}`: a server that is started so is watched, too.")
+    return found
 
 
 def _folder(case: Case) -> Path:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from autopsying import announce, examine
 from trainwarden import cli
 from trainwarden.autopsy.json_report import as_data
 from trainwarden.autopsy.report import render
+from trainwarden.autopsy.settings import missing_options, needs_file, propose
 from trainwarden.autopsy.verdict import Verdict
 from trainwarden.commands.autopsy import announced_in
 from trainwarden.run.process_tree import read_start_ticks
@@ -175,10 +177,35 @@ def test_what_is_no_announcement_is_left_out(work: Path, content: str) -> None:
 
 
 def test_no_memory_limit_is_proposed_but_as_a_comment(work: Path) -> None:
-    report = render(run_in(work, "import os; os.kill(os.getpid(), 9)"))
-    lines = [line.strip() for line in report.splitlines() if "memory_limit:" in line]
+    case = run_in(work, "import os; os.kill(os.getpid(), 9)").case
+    lines = [
+        one.strip() for one in propose(case, ["memory"]).splitlines() if "memory_limit:" in one
+    ]
     assert lines
     assert all(line.startswith("#") for line in lines)
+
+
+def test_of_a_run_that_is_watched_only_what_is_missing_is_proposed(work: Path) -> None:
+    verdict = run_in(work, "import os; os.kill(os.getpid(), 9)")
+    report = render(verdict)
+    assert "`trainwarden run` has recorded run `r`: it is watched; these alerts report it" in report
+    assert "- `--memory-limit SIZE`: above it, the worker is restarted." in report
+    assert "- `--checkpoints FOLDER`: a hang is restarted from what is saved there." in report
+    assert "exporter.yml" not in report
+    assert as_data(verdict)["exporter_yml"] == ""
+    (one,) = verdict.case.material.announced
+    saves = replace(one, checkpoints=work)
+    assert missing_options([saves, saves], ["inference", "workers"]) == []
+    (server,) = missing_options([saves], ["inference"])
+    assert "`trainwarden run --name r --worker server --role inference -- COMMAND`" in server
+    assert needs_file(["watchdog"])
+    assert not needs_file(["workers", "inference", "memory"])
+
+
+def test_the_last_line_of_a_traceback_is_its_exception(work: Path) -> None:
+    report = render(run_in(work, "raise KeyError('labels')"))
+    assert "| `KeyError: 'labels'` |" in report
+    assert "| `Traceback (most recent call last):` |" not in report
 
 
 def test_of_several_runs_only_the_files_of_the_last_one_are_combined(work: Path) -> None:
