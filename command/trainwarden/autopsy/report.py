@@ -177,7 +177,8 @@ def _configuration(verdict: Verdict) -> Iterator[str]:
         report = f"; these alerts report it: {named}" if named else ""
         yield f"`trainwarden run` has recorded run {code(announced[0].run)}: it is watched{report}."
         if lacks := settings.missing_options(announced, _wanted(verdict)):
-            yield f"What `trainwarden run` can be given, unless it was:\n\n{bullets(map(_with_code, lacks))}"
+            yield "What `trainwarden run` can be given, unless it was:"
+            yield bullets(map(_with_code, lacks))
         return
     if named:
         yield f"With this `exporter.yml`, these alerts report it: {named}."
