@@ -332,6 +332,24 @@ def test_a_mistyped_option_is_answered_with_a_similar_one(
     assert f"; did you mean {meant}?\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "typed", [["journal", "--folow"], ["hold", "--fro", "2h"], ["approve"], ["report", "x"]]
+)
+def test_a_mistake_in_the_options_is_reported_before_that_no_stack_runs(
+    typed: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(typed)
+    error = capsys.readouterr().err
+    assert f"trainwarden {typed[0]}: error: " in error
+    assert "does not run here" not in error
+
+
 @pytest.mark.parametrize("typed", ["--frobnicate", "-x", "--background-colour"])
 def test_an_option_like_no_other_suggests_none(
     typed: str, capsys: pytest.CaptureFixture[str]

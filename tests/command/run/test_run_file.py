@@ -14,7 +14,7 @@ import pytest
 
 from ports import free_port
 from running_runs import Runs, is_alive, wait_for
-from trainwarden.commands.run import add_arguments
+from trainwarden.commands.run import USAGE, add_arguments
 from trainwarden.run.announcement import read_content
 from trainwarden.starting import group
 from trainwarden.starting.run_file import load_run_file, options_of
@@ -346,8 +346,8 @@ def test_a_misspelt_role_is_refused_and_one_of_your_own_is_not(
 def test_without_a_command_and_without_a_file_there_is_nothing_to_run(folder: Folder) -> None:
     process = folder.run()
     _, error = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert b"no COMMAND given, and " in error
+    assert process.returncode == USAGE
+    assert error.startswith(b"trainwarden run: no COMMAND given, and ")
 
 
 def test_wait_starts_once_the_host_is_ready(runs: Runs, tmp_path: Path) -> None:
