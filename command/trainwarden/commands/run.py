@@ -221,7 +221,7 @@ def run_file(options: argparse.Namespace) -> int:
     if not (folder / RUN_FILE).exists():
         raise ValueError(f"no COMMAND given, and {folder} has no {RUN_FILE}; see its --help")
     try:
-        name, commands = load_run_file(folder)
+        name, commands = load_run_file(folder / RUN_FILE)
     except ConfigError as error:
         for problem in error.problems:
             print(f"trainwarden run: {problem}", file=sys.stderr)
