@@ -459,6 +459,7 @@ def test_several_files_and_folders_are_checked_each(
         f"{folder}/exporter.yml",
     ]
     mistakes = [
+        f"{bad}: checked as exporter.yml, by its keys",
         f"{bad}:1: frobnicate: unknown key",
         f"{empty}: has none of exporter.yml, remediator.yml, trainwarden.yml",
     ]
@@ -468,6 +469,29 @@ def test_several_files_and_folders_are_checked_each(
     assert cli.main(["check", "--json", *given]) == 1
     found = json.loads(capsys.readouterr().out)["problems"]
     assert [one["path"] for one in found] == given[:2]
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "mistake"),
+    [
+        ("comands: {trainer: train}\nname: x\n", "trainwarden.yml", "did you mean commands"),
+        ("name: x\ncommands:\n  trainer: {restat: never}\n", "trainwarden.yml", ":3: "),
+        ("targets: []\nexporter: {adress: x}\n", "remediator.yml", ":2: exporter.adress"),
+        ("runs: []\ndisk: []\n", "exporter.yml", "did you mean disks"),
+    ],
+)
+def test_what_a_file_of_another_name_is_shows_its_keys(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, kind: str, mistake: str
+) -> None:
+    file = tmp_path / "bad.yml"
+    file.write_text(content)
+    assert cli.main(["check", str(file)]) == 1
+    first, *found = capsys.readouterr().err.splitlines()
+    assert first == f"{file}: checked as {kind}, by its keys"
+    assert any(mistake in one for one in found)
+    file.write_text("commands: {trainer: train}\n")
+    assert cli.main(["check", str(file)]) == 0
+    assert capsys.readouterr().out == f"{file}: ok (run {tmp_path.name}, 1 command)\n"
 
 
 def test_a_folder_without_configuration_is_an_error(

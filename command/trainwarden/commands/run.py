@@ -225,7 +225,7 @@ def run_file(options: argparse.Namespace) -> int:
         print(f"trainwarden run: {missing}", file=sys.stderr)
         return USAGE
     try:
-        name, commands = load_run_file(folder)
+        name, commands = load_run_file(folder / RUN_FILE)
     except ConfigError as error:
         for problem in error.problems:
             print(f"trainwarden run: {problem}", file=sys.stderr)
