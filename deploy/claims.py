@@ -20,6 +20,7 @@ from trainwarden_exporter.processes.procfs import (
     Identity,
     is_alive,
     read_environment,
+    read_owner,
     read_process,
     read_uid,
 )
@@ -31,6 +32,7 @@ _STATE_VARIABLES = ("TRAINWARDEN_FOLDER", "XDG_STATE_HOME", "HOME")
 ELSEWHERE = ".elsewhere-"
 """Begins the name of a file that has the folder of a stack which an operator has named."""
 
+_OTHERS = "the stack of another account is ended by that account, or by root"
 _SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Another account may have put a link or a FIFO there."""
 
@@ -183,6 +185,8 @@ def owner(lock: Path) -> Identity | None:
         descriptor = os.open(lock, os.O_RDONLY | _SAFE_FLAGS)
     except FileNotFoundError:
         return None
+    except PermissionError as error:
+        raise StackError(f"{lock} cannot be read: {_OTHERS}") from error
     except OSError as error:
         raise StackError(f"cannot open {lock}: {error.strerror}") from error
     status = os.fstat(descriptor)
@@ -215,8 +219,15 @@ def _is_held(descriptor: int) -> bool:
 
 
 def end(running: Identity, *, seconds: float) -> bool:
-    """Ask the stack to end, as Ctrl-C does, and wait. Returns whether it has ended."""
-    children.send(running, signal.SIGTERM)
+    """Ask the stack to end, as Ctrl-C does, and wait. Returns whether it has ended.
+
+    Raises StackError if it is another account's.
+    """
+    try:
+        children.send(running, signal.SIGTERM)
+    except PermissionError as error:
+        whose = f"process {running.pid} belongs to {read_owner(running.pid)}"
+        raise StackError(f"{whose}: {_OTHERS}") from error
     deadline = time.monotonic() + seconds
     while is_alive(running):  # for a moment longer than it holds the lock
         if time.monotonic() > deadline:

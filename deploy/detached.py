@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import claims
-from stack import StackError, stack_folder
+from stack import StackError
 
 LAST_LINE = "What happens:"
 """The line of `up` after which the stack is up."""
@@ -71,31 +71,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """End the stacks. Returns 1 if one does not end, or if only others run than it ends."""
-    locks = claims.all_locks()
-    elsewhere: list[Path] = []
     try:
-        if options.folder is not None or options.config is not None:
-            config = None if options.config is None else options.config.resolve()
-            locks = [claims.lock_of(options.folder or claims.default_folder(config))]
-        else:
-            elsewhere = claims.named_folders()
-        running = [(lock, one) for lock in locks if (one := claims.owner(lock)) is not None]
-        if not running and len(elsewhere) == 1:  # no other can be meant
-            locks, elsewhere = [claims.lock_of(elsewhere[0])], []
-            running = [(lock, one) for lock in locks if (one := claims.owner(lock)) is not None]
+        return _end_stacks(options.folder, options.config)
     except StackError as error:
         print(error, file=sys.stderr)
         return 1
+
+
+def _end_stacks(folder: Path | None, config: Path | None) -> int:
+    locks = claims.all_locks()
+    elsewhere: list[Path] = []
+    if config is not None:
+        folder = folder or claims.default_folder(config.resolve())
+    if folder is not None:
+        locks = [claims.lock_of(folder)]
+    else:
+        elsewhere = claims.named_folders()
+    running = [(lock, one) for lock in locks if (one := claims.owner(lock)) is not None]
+    if not running and len(elsewhere) == 1:  # no other can be meant
+        locks, elsewhere = [claims.lock_of(elsewhere[0])], []
+        running = [(lock, one) for lock in locks if (one := claims.owner(lock)) is not None]
     for lock, one in running:
         name = lock.name.removeprefix(".").removesuffix(".lock")
         print(f"ending the stack {name} (process {one.pid}) …", flush=True)
         if not claims.end(one, seconds=END_SECONDS):
-            print(f"process {one.pid} has not ended after {END_SECONDS:.0f} s", file=sys.stderr)
-            return 1
-    where = locks[0].parent if locks else stack_folder()
-    if running or not elsewhere:
-        print(f"ended; {where} keeps the logs" if running else "no stack runs")
-    for folder in elsewhere:
-        end = claims.command_to_end(folder)
-        print(f"the stack in {folder} runs{' on' if running else ''}: `{end}` ends it")
+            raise StackError(f"process {one.pid} has not ended after {END_SECONDS:.0f} s")
+    if running:
+        print(f"ended; {locks[0].parent} keeps the logs")
+    elif not elsewhere:
+        print("no stack runs" if folder is None else f"no stack runs in {folder}")
+    named = folder is not None and not running
+    for other in claims.running_folders() if named else elsewhere:
+        end = claims.command_to_end(other)
+        print(f"the stack in {other} runs{' on' if running else ''}: `{end}` ends it")
     return 1 if elsewhere and not running else 0

@@ -332,6 +332,24 @@ def test_a_mistyped_option_is_answered_with_a_similar_one(
     assert f"; did you mean {meant}?\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "typed", [["journal", "--folow"], ["hold", "--fro", "2h"], ["approve"], ["report", "x"]]
+)
+def test_a_mistake_in_the_options_is_reported_before_that_no_stack_runs(
+    typed: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(typed)
+    error = capsys.readouterr().err
+    assert f"trainwarden {typed[0]}: error: " in error
+    assert "does not run here" not in error
+
+
 @pytest.mark.parametrize("typed", ["--frobnicate", "-x", "--background-colour"])
 def test_an_option_like_no_other_suggests_none(
     typed: str, capsys: pytest.CaptureFixture[str]
@@ -441,6 +459,7 @@ def test_several_files_and_folders_are_checked_each(
         f"{folder}/exporter.yml",
     ]
     mistakes = [
+        f"{bad}: checked as exporter.yml, by its keys",
         f"{bad}:1: frobnicate: unknown key",
         f"{empty}: has none of exporter.yml, remediator.yml, trainwarden.yml",
     ]
@@ -450,6 +469,29 @@ def test_several_files_and_folders_are_checked_each(
     assert cli.main(["check", "--json", *given]) == 1
     found = json.loads(capsys.readouterr().out)["problems"]
     assert [one["path"] for one in found] == given[:2]
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "mistake"),
+    [
+        ("comands: {trainer: train}\nname: x\n", "trainwarden.yml", "did you mean commands"),
+        ("name: x\ncommands:\n  trainer: {restat: never}\n", "trainwarden.yml", ":3: "),
+        ("targets: []\nexporter: {adress: x}\n", "remediator.yml", ":2: exporter.adress"),
+        ("runs: []\ndisk: []\n", "exporter.yml", "did you mean disks"),
+    ],
+)
+def test_what_a_file_of_another_name_is_shows_its_keys(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, kind: str, mistake: str
+) -> None:
+    file = tmp_path / "bad.yml"
+    file.write_text(content)
+    assert cli.main(["check", str(file)]) == 1
+    first, *found = capsys.readouterr().err.splitlines()
+    assert first == f"{file}: checked as {kind}, by its keys"
+    assert any(mistake in one for one in found)
+    file.write_text("commands: {trainer: train}\n")
+    assert cli.main(["check", str(file)]) == 0
+    assert capsys.readouterr().out == f"{file}: ok (run {tmp_path.name}, 1 command)\n"
 
 
 def test_a_folder_without_configuration_is_an_error(

@@ -239,6 +239,51 @@ def test_down_names_the_stacks_in_named_folders_that_it_leaves(
             assert len(lines) == 2
 
 
+def test_down_of_a_folder_without_a_stack_names_the_running_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path / "stacks"))
+    nothing, demo = tmp_path / "nothing", tmp_path / "stacks/demo"
+    with holding(demo, tmp_path / "two") as holders:
+        assert detached.run(argparse.Namespace(config=None, folder=nothing)) == 0
+        assert all(one.poll() is None for one in holders)
+    assert capsys.readouterr().out.splitlines() == [
+        f"no stack runs in {nothing}",
+        f"the stack in {demo} runs: `trainwarden down` ends it",
+        f"the stack in {tmp_path}/two runs: `trainwarden down --folder {tmp_path}/two` ends it",
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a program of another account")
+@pytest.mark.parametrize(
+    ("may_read", "problem"),
+    [
+        ((), "/.mine.lock cannot be read: "),
+        (("--inh-caps=+dac_override", "--ambient-caps=+dac_override"), " belongs to root: "),
+    ],
+)
+def test_the_stack_of_another_account_is_not_ended_and_named_so(
+    may_read: Sequence[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path / "stacks"))
+    switch = ["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups", *may_read]
+    down = [sys.executable, "-m", "trainwarden", "down", "--folder", str(tmp_path / "mine")]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "TRAINWARDEN_STACK_DIR": "/nonexistent",
+    }
+    with holding(tmp_path / "mine") as (holder,):
+        done = subprocess.run(
+            [*switch, *down], capture_output=True, text=True, check=False, env=environment
+        )
+        assert holder.poll() is None
+    assert done.returncode == 1
+    others = "the stack of another account is ended by that account, or by root\n"
+    assert done.stderr.endswith(f"{problem}{others}")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_what_ends_a_stack_of_another_place_names_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from trainwarden.autopsy import patterns as autopsy_patterns
@@ -17,6 +17,7 @@ from trainwarden.autopsy.attempt_ends import (
     joined,
     shows_failure,
 )
+from trainwarden.autopsy.bar_states import state_with_loss
 from trainwarden.autopsy.files import LogFile, is_read_whole, read_blocks
 from trainwarden.autopsy.line_times import OWN_LINE, LineTimes
 from trainwarden.autopsy.log_tail import LogTail
@@ -90,7 +91,8 @@ class LogReader:
         self._errors = {one.name for one in patterns if one.error}
         self._step_pattern = ""
         self._step: int | None = None
-        self._is_last_epoch = False
+        self._is_last_epoch = self._drawn_again = False
+        self._bar_state: Hashable = None
         self._traceback: tuple[PatternMatch, Line] | None = None
         """A traceback whose end, which names the exception, is not read yet."""
 
@@ -142,6 +144,8 @@ class LogReader:
         if own is not None and line.text.startswith(OWN_LINE):
             self._date_end(own)
         self._step, self._is_last_epoch = line.step_after(self._step), is_last_epoch(text)
+        state, before = state_with_loss(line), self._bar_state
+        self._bar_state, self._drawn_again = state or before, state is not None and state == before
         not_finite = [
             self._fold(one, own) for one in line.matches if one.pattern.name in self._folded
         ]
@@ -214,7 +218,7 @@ class LogReader:
         """Applies what `match` shows; returns whether it is a loss that is not finite."""
         not_finite = False
         for name, text in match.groups.items():
-            if name.endswith("loss") or name.startswith("memory_"):
+            if (name.endswith("loss") and not self._drawn_again) or name.startswith("memory_"):
                 number = parse_number(text)
                 if number is not None:
                     self._values[name] = with_number(self._values.get(name), number, self._step)

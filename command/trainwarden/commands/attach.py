@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainwarden.run.announcement import read_content, running_pid
-from trainwarden.run.folder import find_announcements, log_of
+from trainwarden.run.folder import find_all_announcements, find_announcements, log_of
 from trainwarden.run.log_follower import LogFollower, follow
+from trainwarden_exporter.runtime.similar_names import did_you_mean
 
 EXAMPLES = """\
 examples:
@@ -36,7 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     found = find_announcements(options.run, options.worker)
     if not found:
-        raise ValueError(f"there is no run named {options.run}")
+        hint = did_you_mean(options.run, find_all_announcements().keys() - {options.run})
+        raise ValueError(f"there is no run named {options.run}{hint}")
     # the logs of workers that ended before the others began are of no interest
     shown = [path for path in found if running_pid(path)] or found
     logs = ", ".join(str(log_of(path)) for path in shown)

@@ -26,6 +26,7 @@ from trainwarden.commands.forwarded import remediator_files
 from trainwarden.run.announcement import running_pid
 from trainwarden.run.folder import NoHomeError, state_folder
 from trainwarden.stack import load_script
+from trainwarden_exporter.runtime.similar_names import did_you_mean
 
 EXAMPLES = """\
 examples:
@@ -72,8 +73,9 @@ def find_run(name: str) -> tuple[Path, tuple[AnnouncedWorker, ...]]:
         logs = (state_folder() / "logs").glob(f"{glob.escape(name)}@*.log")
         if newest := max(logs, key=lambda one: one.stat().st_mtime, default=None):
             return newest, ()
-    runs = ", ".join(sorted({one.run for one in known})) or "none"
-    raise ValueError(f"neither a folder, nor a log, nor a run has the name {name}; runs: {runs}")
+    names = sorted({one.run for one in known})
+    which, runs = f"{name}; runs: {', '.join(names) or 'none'}", did_you_mean(name, names)
+    raise ValueError(f"neither a folder, nor a log, nor a run has the name {which}{runs}")
 
 
 def stack_journals() -> list[Path]:

@@ -2,7 +2,7 @@
 
 FILE is a configuration of the exporter or of the remediator, or the commands of a run in a file
 trainwarden.yml; a folder stands for the files exporter.yml, remediator.yml and trainwarden.yml in
-it.
+it. The keys of a file with another name show which of them it is.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -56,6 +57,13 @@ _CHECKS = {
 """The module for each file: its `check(file)` prints that the file is in order, or raises
 ConfigError with all mistakes."""
 
+_MODELS = {
+    "exporter.yml": "trainwarden_exporter.config:Config",
+    "remediator.yml": "trainwarden_remediator.config.schema:Config",
+    "trainwarden.yml": "trainwarden.starting.run_file:RunFile",
+}
+"""The model of each file, which has its keys."""
+
 
 def check(path: Path) -> Iterator[Problem]:
     """Prints what is in order in a file, or in the files of a folder, and yields the mistakes."""
@@ -65,15 +73,41 @@ def check(path: Path) -> Iterator[Problem]:
     if path.is_dir():
         files = {path / name: one for name, one in _CHECKS.items() if (path / name).exists()}
     else:
-        kind = "remediator.yml" if "remediator" in path.name else "exporter.yml"
-        files = {path: _CHECKS.get(path.name, _CHECKS[kind])}
+        kind = path.name if path.name in _CHECKS else kind_of(path)
+        files = {path: _CHECKS[kind]}
     if not files:
         yield Problem(path, None, "", f"has none of {', '.join(_CHECKS)}")
     for file, module in files.items():
         try:
             import_module(module).check(file)
         except ConfigError as error:
+            if file.name not in _CHECKS:
+                print(f"{file}: checked as {kind}, by its keys", file=sys.stderr, flush=True)
             yield from error.problems
+
+
+def kind_of(path: Path) -> str:
+    """Returns the usual name of a file: the one whose keys it has, some of them misspelt."""
+    # here: as above
+    from yaml import MappingNode  # noqa: PLC0415
+
+    from trainwarden_exporter.config_file.loader import read_text  # noqa: PLC0415
+    from trainwarden_exporter.config_file.yaml_nodes import compose  # noqa: PLC0415
+    from trainwarden_exporter.exceptions import ConfigError  # noqa: PLC0415
+    from trainwarden_exporter.runtime.similar_names import similar  # noqa: PLC0415
+
+    by_name = "remediator.yml" if "remediator" in path.name else "exporter.yml"
+    try:
+        root = compose(read_text(path), path)
+    except ConfigError:  # as its check will say
+        return by_name
+    keys = [str(key.value) for key, _ in root.value] if isinstance(root, MappingNode) else []
+
+    def known(kind: str) -> int:
+        fields = resolve_name(_MODELS[kind]).model_fields
+        return sum(2 if key in fields else bool(similar(key, fields)) for key in keys)
+
+    return max((by_name, *_MODELS), key=known)  # by its name, where several have as many
 
 
 def as_data(problems: Iterable[Problem]) -> dict[str, object]:

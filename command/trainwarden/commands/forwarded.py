@@ -49,11 +49,13 @@ NOTHING_RUNS = "Trainwarden does not run here: `trainwarden up` starts it"
 def run(arguments: Sequence[str]) -> int:
     """Runs the subcommand `arguments[0]` and returns its exit status."""
     package, _ = FORWARDED[arguments[0]]
-    if package == "trainwarden_remediator" and arguments[0] != "runbook":
-        arguments = [arguments[0], *_configuration(*arguments), *arguments[1:]]
-    elif arguments[0] in OF_RUNS:
-        arguments = [arguments[0], *_observed(*arguments), *arguments[1:]]
     try:
+        if package == "trainwarden_remediator" and arguments[0] != "runbook":
+            # here: a mistake in them is reported before that nothing runs
+            import_module(f"{package}.cli").build_parser("trainwarden").parse_args(arguments)
+            arguments = [arguments[0], *_configuration(*arguments), *arguments[1:]]
+        elif arguments[0] in OF_RUNS:
+            arguments = [arguments[0], *_observed(*arguments), *arguments[1:]]
         status: int = import_module(f"{package}.__main__").main(arguments, program="trainwarden")
     except SystemExit as end:
         if not end.code:  # it has printed its help

@@ -28,6 +28,8 @@ it cannot be executed; 1 if the run cannot be started, 2 on wrong usage or a mis
 trainwarden.yml, 130 after Ctrl-C before the start. With --detach 0 once COMMAND is started; of
 trainwarden.yml the first that is not 0"""
 
+USAGE = 2
+"""Exit status of wrong usage, and of a mistake in trainwarden.yml."""
 POLICIES = ("never", "on-failure", "on-request")
 INTERRUPTED = 130
 """Exit status of a shell after Ctrl-C."""
@@ -219,13 +221,15 @@ def run_file(options: argparse.Namespace) -> int:
 
     folder = Path.cwd()
     if not (folder / RUN_FILE).exists():
-        raise ValueError(f"no COMMAND given, and {folder} has no {RUN_FILE}; see its --help")
+        missing = f"no COMMAND given, and {folder} has no {RUN_FILE}; see its --help"
+        print(f"trainwarden run: {missing}", file=sys.stderr)
+        return USAGE
     try:
-        name, commands = load_run_file(folder)
+        name, commands = load_run_file(folder / RUN_FILE)
     except ConfigError as error:
         for problem in error.problems:
             print(f"trainwarden run: {problem}", file=sys.stderr)
-        return 2
+        return USAGE
     if options.wait and not wait_for_host([folder]):
         return INTERRUPTED
     name = next_name(state_folder() / "runs.d", name)

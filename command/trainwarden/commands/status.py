@@ -15,6 +15,7 @@ from typing import Any
 from trainwarden.commands.forwarded import NOTHING_RUNS
 from trainwarden.run.announcement import list_running
 from trainwarden.stack import load_script
+from trainwarden.stack.whose import stranger_at
 from trainwarden_exporter.runtime.formatting import on_one_line
 from trainwarden_exporter.runtime.responsibility import LABEL, NOBODY, OR_LIMIT, REMEDIATOR, YOU
 
@@ -29,7 +30,7 @@ exit status, in the order of a Nagios plugin:
   0  all is well
   1  something is wrong, and you need not act: another does, or it may pass
   2  you are needed: who acts is "You, now"
-  3  not known: no exporter answers"""
+  3  not known: no exporter answers, or only that of a stack which is not yours"""
 
 USUAL = "http://127.0.0.1:10977"
 TIMEOUT_SECONDS = 15
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--exporter",
         metavar="URL",
         help="address of the exporter (default: that of the stack that `trainwarden up` runs,"
-        f" else {USUAL})",
+        f" else {USUAL}, unless another account or another place has its stack there)",
     )
     parser.add_argument("--all", action="store_true", help="print all lines, not only ten")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -79,11 +80,16 @@ def _run(options: argparse.Namespace) -> int:
     pages = "" if options.exporter else _from_laptop()
     address = f"{(found or USUAL).rstrip('/')}/status.json"
     while True:
-        missing = "" if found else _without_stack()
-        clear = options.watch and sys.stdout.isatty()
-        status = show(
-            address, missing, as_json=options.json, clear=clear, every=options.all, pages=pages
-        )
+        if not found and (stranger := stranger_at(int(USUAL.rpartition(":")[2]))):
+            listens = f"{stranger} listens at {USUAL.removeprefix('http://')}"
+            shows = f"`trainwarden status --exporter {USUAL}` shows it"
+            status = _unknown(_without_stack(f"no stack of yours runs; {listens}: {shows}"))
+        else:
+            missing = "" if found else _without_stack(NOTHING_RUNS)
+            clear = options.watch and sys.stdout.isatty()
+            status = show(
+                address, missing, as_json=options.json, clear=clear, every=options.all, pages=pages
+            )
         if not options.watch:
             return status
         time.sleep(WATCH_SECONDS)
@@ -99,18 +105,22 @@ def show(
     try:
         status = fetch_json(address)
     except OSError as error:
-        print(f"trainwarden status: {missing or error}", file=sys.stderr, flush=True)
-        return UNKNOWN
+        return _unknown(missing or str(error))
     lines = () if as_json else describe(status, every=every, pages=pages)
     text = json.dumps(status, indent=2) if as_json else "\n".join(lines)
     print(f"{CLEAR if clear else ''}{text}", flush=True)
     return NEEDED if status["who_acts"] == YOU else int(status["tone"] != "good")
 
 
-def _without_stack() -> str:
-    """Returns that no stack runs, with the runs that go on without one."""
+def _unknown(why: str) -> int:
+    print(f"trainwarden status: {why}", file=sys.stderr, flush=True)
+    return UNKNOWN
+
+
+def _without_stack(nothing: str) -> str:
+    """Returns `nothing`, that no stack runs, with the runs that go on without one."""
     lines = list_running()
-    return "\n".join((f"{NOTHING_RUNS}{'; these runs go on:' if lines else ''}", *lines))
+    return "\n".join((f"{nothing}{'; these runs go on:' if lines else ''}", *lines))
 
 
 def _from_laptop() -> str:

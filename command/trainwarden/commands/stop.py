@@ -95,14 +95,18 @@ def _find(run: str, worker: str | None) -> list[Path]:
     """Returns the announcements of a run. Raises ValueError if there is none."""
     # here: see above
     from trainwarden.run.announcement import find_running  # noqa: PLC0415
-    from trainwarden.run.folder import find_announcements  # noqa: PLC0415
+    from trainwarden.run.folder import find_all_announcements, find_announcements  # noqa: PLC0415
+    from trainwarden_exporter.runtime.similar_names import did_you_mean  # noqa: PLC0415
 
     if announced := find_announcements(run, worker):
         return announced
     others = (_name(path) for paths in find_running().values() for path in paths)
     names = ", ".join(others) or "none"
     which = "/".join(filter(None, (run, worker)))
-    raise ValueError(f"no run named {which} is running; running: {names}")
+    known = find_all_announcements()  # a run that has failed can be named, too
+    own = (_name(path) for path in known.get(run, ()))
+    hint = did_you_mean(which, own if run in known else known)
+    raise ValueError(f"no run named {which} is running; running: {names}{hint}")
 
 
 def _describe_left(announcement: Path) -> str:

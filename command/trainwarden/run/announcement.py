@@ -12,7 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trainwarden.run.folder import NoHomeError, RunFiles, make_folders, state_folder, write_private
+from trainwarden.run.folder import (
+    RunFiles,
+    find_all_announcements,
+    make_folders,
+    write_private,
+)
 from trainwarden.run.left_processes import describe_left, left_behind
 from trainwarden.run.process_tree import read_start_ticks
 
@@ -162,14 +167,8 @@ def running_pid(path: Path) -> int:
 
 def find_running() -> dict[str, list[Path]]:
     """Returns the announcements of the workers that are not over, by run."""
-    try:
-        announced = sorted((state_folder() / "runs.d").glob("*@*.json"))
-    except NoHomeError:
-        return {}
-    found: dict[str, list[Path]] = {}
-    for path in filter(running_pid, announced):
-        found.setdefault(path.stem.partition("@")[0], []).append(path)
-    return found
+    found = {run: [*filter(running_pid, all_)] for run, all_ in find_all_announcements().items()}
+    return {run: running for run, running in found.items() if running}
 
 
 def list_running() -> list[str]:

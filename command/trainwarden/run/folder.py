@@ -62,6 +62,18 @@ def find_announcements(run: str, worker: str | None = None) -> list[Path]:
     return sorted((state_folder() / "runs.d").glob(f"{run}@{worker or '*'}.json"))
 
 
+def find_all_announcements() -> dict[str, list[Path]]:
+    """Returns the announcements of all workers, by run; empty if the account has no home."""
+    try:
+        announced = sorted((state_folder() / "runs.d").glob("*@*.json"))
+    except NoHomeError:
+        return {}
+    found: dict[str, list[Path]] = {}
+    for path in announced:
+        found.setdefault(path.stem.partition("@")[0], []).append(path)
+    return found
+
+
 def log_of(announcement: Path) -> Path:
     """Returns the log of an announced worker."""
     return run_files(announcement.parent.parent, *announcement.stem.split("@")).log

@@ -162,19 +162,18 @@ class RunFile(Section):
         return commands
 
 
-def load_run_file(folder: Path) -> tuple[str, Mapping[str, CommandConfig]]:
+def load_run_file(path: Path) -> tuple[str, Mapping[str, CommandConfig]]:
     """Returns the name of the run and its commands. Raises ConfigError with all mistakes."""
-    path = folder / RUN_FILE
     try:
         found = load(path, RunFile)
     except ConfigError as error:
         raise ConfigError(*all_problems(path, RunFile, error)) from error
-    return found.name or default_name([folder.absolute().name]), found.commands
+    return found.name or default_name([path.parent.absolute().name]), found.commands
 
 
 def check(file: Path) -> None:
     """Prints that a file is in order. Raises ConfigError with all mistakes."""
-    name, commands = load_run_file(file.parent)
+    name, commands = load_run_file(file)
     print(f"{file}: ok (run {name}, {plural(len(commands), 'command')})")  # noqa: T201
 
 

@@ -66,6 +66,39 @@ EPOCH = LinePattern("epoch_word", rf"{_EPOCH}(?:{_EPOCHS})?", redrawn=True, role
 EPOCH_OF = LinePattern("epoch_of", _EPOCH + _EPOCHS, redrawn=True, role="trainer")
 """The same where the line has how many there are."""
 
+LOSS_WORDS = (
+    r"(?:(?i:train(?:ing)?|avg|average|mean|total|running|current|final|batch|step|epoch"
+    r"|iter(?:ation)?|lm|mlm|ce|bce|nll|ctc|kl|mse|mae|cross|entropy|contrastive|diffusion"
+    r"|recon(?:struction)?|sft|dpo"
+    r"|debug|info|warn(?:ing)?|error|critical)[_ \t/-]{1,8})*"
+)
+"""No word before a loss but these: any other makes it a loss of something else."""
+
+_NOT_TRAINING = (
+    r"\b(?i:best|lowest|min(?:imum)?|init(?:ial)?|prev(?:ious)?|old|val(?:id(?:ation)?)?"
+    r"|eval(?:uation)?|test|dev)"
+)
+"""Words before a loss that is not the one of the last step: inf until the first validation."""
+
+_BEFORE_LOSS = rf"(?:^|[^\w\s]|\d[a-zA-Z/%]{{0,8}}[ \t])[ \t]{{0,12}}{LOSS_WORDS}"
+
+AFTER_LOSS = r"(?:_step)?['\"]?(?:[ \t]{0,12}[:=][ \t]{0,12}|[ \t]{1,12})['\"]?(?:[\w.]+\()?"
+
+_LATER_LOSS = (
+    rf"(?:(?:(?:[ \t]{{1,12}}|.*?(?:[^\w\s]|\d[a-zA-Z/%]{{0,8}}[ \t])[ \t]{{0,12}}['\"]?)"
+    rf"(?i:train(?:ing)?)[ \t:_/-]{{1,4}}|.*?[,;|][ \t]{{0,12}}['\"]?)"
+    rf"{LOSS_WORDS}(?:loss|Loss|LOSS){AFTER_LOSS}(?P<loss_>{NUMBER}))?"
+)
+"""The loss of the training behind another one in the same line."""
+
+LOSS = LinePattern(
+    "loss",
+    rf"{_NOT_TRAINING}\W{{1,4}}{LOSS_WORDS}(?i:loss){AFTER_LOSS}{NUMBER}"
+    rf"{_LATER_LOSS}|{_BEFORE_LOSS}(?:loss|Loss|LOSS){AFTER_LOSS}(?P<loss>{NUMBER})",
+    redrawn=True,
+)
+"""The loss of the training anywhere in a line."""
+
 
 VLLM = ProcessPattern(
     "inference",

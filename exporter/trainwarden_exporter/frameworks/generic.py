@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from trainwarden_exporter.frameworks import base as fw
 from trainwarden_exporter.frameworks.common_patterns import (
+    AFTER_LOSS,
     EPOCH,
+    LOSS,
+    LOSS_WORDS,
     NUMBER,
     RICH_BAR,
     tqdm_bar,
@@ -74,38 +77,13 @@ def _count(
     )
 
 
-_LOSS_WORDS = (
-    r"(?:(?i:train(?:ing)?|avg|average|mean|total|running|current|final|batch|step|epoch"
-    r"|iter(?:ation)?|lm|mlm|ce|bce|nll|ctc|kl|mse|mae|cross|entropy|contrastive|diffusion"
-    r"|recon(?:struction)?|sft|dpo"
-    r"|debug|info|warn(?:ing)?|error|critical)[_ \t/-]{1,8})*"
-)
-"""No word before a loss but these: any other makes it a loss of something else."""
-
-_NOT_TRAINING = (
-    r"\b(?i:best|lowest|min(?:imum)?|init(?:ial)?|prev(?:ious)?|old|val(?:id(?:ation)?)?"
-    r"|eval(?:uation)?|test|dev)"
-)
-"""Words before a loss that is not the one of the last step: inf until the first validation."""
-
-_BEFORE_LOSS = rf"(?:^|[^\w\s]|\d[a-zA-Z/%]{{0,8}}[ \t])[ \t]{{0,12}}{_LOSS_WORDS}"
-
-_AFTER_LOSS = r"(?:_step)?['\"]?(?:[ \t]{0,12}[:=][ \t]{0,12}|[ \t]{1,12})['\"]?(?:[\w.]+\()?"
-
-_LATER_LOSS = (
-    rf"(?:(?:(?:[ \t]{{1,12}}|.*?(?:[^\w\s]|\d[a-zA-Z/%]{{0,8}}[ \t])[ \t]{{0,12}}['\"]?)"
-    rf"(?i:train(?:ing)?)[ \t:_/-]{{1,4}}|.*?[,;|][ \t]{{0,12}}['\"]?)"
-    rf"{_LOSS_WORDS}(?:loss|Loss|LOSS){_AFTER_LOSS}(?P<loss_>{NUMBER}))?"
-)
-"""The loss of the training behind another one in the same line."""
-
 _COUNT = (
     rf"(?P<step>{_THOUSANDS}|\d+)(?:[ \t]{{0,8}}(?:/|of)[ \t]{{0,8}}(?P<total>{_THOUSANDS}|\d+))?"
 )
 _PAIRS = r"(?:[\w.]+(?:[ \t]?[=:][ \t]?|[ \t])[-+\d.e]+[a-z%]?[ \t,;|-]{1,6}){0,3}"
 _INDENTED_STEP = (
     rf"^[ \t]{{1,16}}[\[(]?{_TRAIN}(?:{_EPOCH})?[\[(]?{_STEP_KEY}{_COUNT}"
-    rf"[\])]?[ \t,;|:-]{{1,6}}{_PAIRS}{_LOSS_WORDS}(?i:loss){_AFTER_LOSS}{NUMBER}"
+    rf"[\])]?[ \t,;|:-]{{1,6}}{_PAIRS}{LOSS_WORDS}(?i:loss){AFTER_LOSS}{NUMBER}"
 )
 """A step below a line of its epoch. An indented line of a sample has no loss."""
 _STEP_AFTER_LOSS = (
@@ -117,15 +95,10 @@ FRAMEWORK = fw.Framework(
     name="generic",
     title="Anything else",
     lines=(
-        fw.LinePattern(
-            "loss",
-            rf"{_NOT_TRAINING}\W{{1,4}}{_LOSS_WORDS}(?i:loss){_AFTER_LOSS}{NUMBER}"
-            rf"{_LATER_LOSS}|{_BEFORE_LOSS}(?:loss|Loss|LOSS){_AFTER_LOSS}(?P<loss>{NUMBER})",
-            redrawn=True,
-        ),
+        LOSS,
         fw.LinePattern(
             "part_loss",
-            rf"\b(?:{'|'.join(_PART_LOSSES)}){_AFTER_LOSS}{NUMBER}",
+            rf"\b(?:{'|'.join(_PART_LOSSES)}){AFTER_LOSS}{NUMBER}",
             redrawn=True,
             values=_PART_LOSSES,
         ),

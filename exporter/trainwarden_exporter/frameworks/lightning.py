@@ -7,7 +7,7 @@ lightning/fabric/strategies/fsdp.py, lightning/pytorch/loggers/csv_logs.py.
 from __future__ import annotations
 
 from trainwarden_exporter.frameworks import base as fw
-from trainwarden_exporter.frameworks.common_patterns import NUMBER
+from trainwarden_exporter.frameworks.common_patterns import LOSS
 from trainwarden_exporter.frameworks.completeness_rules import AnyOf, MarkerRule, SettledRule
 
 _RUN = "{logger?}/{version?}"
@@ -30,7 +30,7 @@ FRAMEWORK = fw.Framework(
     ),
     logs=(fw.LogLayout("trainer", fw.CONSOLE_LOGS, role="trainer"),),
     lines=(
-        fw.LinePattern("loss", rf"Epoch \d+: +\d+%\|.*\bloss=(?P<loss>{NUMBER})"),
+        LOSS,
         fw.LinePattern(
             "resumed",
             r"Restoring states from the checkpoint path at (?:.*\bstep=(?P<step>\d+))?",

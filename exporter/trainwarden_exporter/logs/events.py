@@ -29,6 +29,9 @@ class LineEvent:
     current event."""
     is_bound: bool = False
     """Whether its time is only the latest possible one, because it has none of its own."""
+    missed: bool = False
+    """Whether it was written since the last exporter read the log, and before this one did: such a
+    line is not fresh, but nobody has read it before."""
 
 
 Sink = Callable[[LineEvent], None]

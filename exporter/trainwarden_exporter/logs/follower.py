@@ -213,6 +213,7 @@ class LogFollower:
                         timestamp,
                         chunk.fresh,
                         is_bound=own is None and not chunk.fresh,
+                        missed=chunk.missed,
                     )
                     for match in line.matches
                 )
@@ -280,7 +281,15 @@ class LogFollower:
         log = self.spec.run, self.spec.name, self.spec.role
         for match in matches:
             name, groups = match.pattern.name, match.groups
-            yield LineEvent(*log, name, groups, timestamp, chunk.fresh, is_bound=is_bound)
+            yield LineEvent(
+                *log,
+                name,
+                groups,
+                timestamp,
+                chunk.fresh,
+                is_bound=is_bound,
+                missed=chunk.missed,
+            )
 
     def _snapshot(self) -> LogSnapshot:
         listed = [file.status for file in self._files if file.is_listed and file.status is not None]

@@ -41,6 +41,11 @@ class Chunk:
     written: float = 0.0
     """Last write to the file at the time of reading (Unix seconds)."""
 
+    @property
+    def missed(self) -> bool:
+        """Whether its lines were written after the last exporter, and before this one."""
+        return self.counts and not self.fresh
+
 
 @dataclass(frozen=True, slots=True)
 class SuspendedFile:
@@ -205,8 +210,10 @@ class TailedFile:
             return None
         line = strip_ansi(text[1:]) + b"\n"
         block = LineBlock(line, 0, len(line), 0, skipping=False, truncated_lines=0)
-        fresh = offset >= max(self._boundaries)
-        return Chunk(block, self.bookmark, counts=False, fresh=fresh, written=written)
+        counts, fresh = (
+            offset >= begin for begin in (self.bookmark.counts_from, max(self._boundaries))
+        )
+        return Chunk(block, self.bookmark, counts=counts, fresh=fresh, written=written)
 
     def _check_unchanged(self) -> None:
         """Raises RewrittenError if the file does not begin with the content that was read."""

@@ -12,6 +12,7 @@ from trainwarden_exporter.preflight.checks import run_checks
 from trainwarden_exporter.preflight.report import as_data, render, worst_result
 from trainwarden_exporter.preflight.run_selection import load_optional
 from trainwarden_exporter.runtime.command_parser import add_config_file, add_json
+from trainwarden_exporter.runtime.similar_names import did_you_mean
 from trainwarden_exporter.webserver.flags import argument_type
 
 
@@ -44,8 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Checks whether a run can start on this host; returns 0 if so, 1 if not. Raises UsageError."""
     config = load_optional(options.config_file)
-    if options.run not in (None, *(run.name for run in config.runs)):
-        raise UsageError(f"no run has the name {options.run}")
+    names = [run.name for run in config.runs]
+    if options.run not in (None, *names):
+        raise UsageError(f"no run has the name {options.run}{did_you_mean(options.run, names)}")
     memory_free, timeout = options.gpu_memory_free, options.gpu_timeout
     findings = run_checks(config, run=options.run, memory_free=memory_free, timeout=timeout)
     print(json.dumps(as_data(findings), indent=2) if options.json else render(findings))

@@ -12,6 +12,7 @@ from trainwarden_exporter.exceptions import ConfigError, UsageError
 from trainwarden_exporter.processes.announcement_files import read_announcements
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.runtime.command_parser import add_config_file, add_json
+from trainwarden_exporter.runtime.similar_names import did_you_mean
 
 
 def add_run(parser: argparse.ArgumentParser, text: str) -> None:
@@ -44,9 +45,12 @@ def select_runs(
     place = Path(name or "").resolve() if past and not runs else None
     runs = runs or [one for one in config.runs if place and place in map(_folder, one.checkpoints)]
     if not runs:
-        known = ", ".join(run.name for run in config.runs) or "none, `trainwarden run` starts one"
+        names = [run.name for run in config.runs]
+        known = ", ".join(names) or "none, `trainwarden run` starts one"
         named = "" if name is None else f"no run has the name {name}; "
-        hint = "; `trainwarden autopsy` reads any folder" if place and place.is_dir() else ""
+        hint = did_you_mean(name or "", names)
+        if place and place.is_dir():
+            hint = "; `trainwarden autopsy` reads any folder"
         raise UsageError(f"{named}runs: {known}{hint}")
     return config, runs
 

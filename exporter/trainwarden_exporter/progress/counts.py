@@ -117,8 +117,8 @@ def _of_epoch(
     total, last, step = event.total, last_count(state, event), event.step
     if total and state.epoch_total not in (None, total):
         state, last = without_steps(with_training_kept(state), event.source), None
-    if last is not None and state.reports[event.source].dated:
-        if not event.dated:
+    if last is not None and state.reports[event.source].last_dated is not None:
+        if not (event.dated or event.missed):
             return state, None  # a line that is read again
     elif last is not None and step < last:
         # Lines from before the exporter may be those of several runs, or epochs.
@@ -149,7 +149,9 @@ def _ended_unobserved(
 
     Another process has resumed instead. None if that is not yet known.
     """
-    reported_at = state.reports[source].timestamp
+    report = state.reports[source]
+    # the time of a line that no exporter has seen written is only the latest possible one
+    reported_at = report.timestamp if report.last_dated is None else report.last_dated[1]
     if reported_at >= state.interrupted_at:
         return False
     if trainer_start is None:

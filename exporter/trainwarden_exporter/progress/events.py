@@ -31,6 +31,8 @@ class StepReported:
     """The form of the line, of a pattern that text may match by chance."""
     epoch: int | None = None
     """The epoch in the same line."""
+    missed: bool = False
+    """Whether its line was written between two exporters, so that it is none that is read again."""
 
 
 @dataclass(frozen=True, slots=True)

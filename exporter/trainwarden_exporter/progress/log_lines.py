@@ -90,6 +90,7 @@ def _line_events(event: LineEvent, pattern: LinePattern, *, dated: bool) -> Iter
             total_of=pattern.total_of,
             form=_form(event.groups),
             epoch=None if epoch is None else int(epoch),
+            missed=event.missed,
         )
     elif total is not None:
         yield TotalAnnounced(total, timestamp)

@@ -12,3 +12,9 @@ def similar(name: str, known: Iterable[str]) -> str | None:
     names = sorted(known)
     swapped = [one for one in names if sorted(one) == sorted(name)]  # `ulr`, too short for a ratio
     return next(iter(swapped or get_close_matches(name, names, n=1, cutoff=0.75)), None)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Returns that question as the end of an error message; "" if `name` resembles none."""
+    meant = similar(name, known)
+    return f"; did you mean {meant}?" if meant else ""

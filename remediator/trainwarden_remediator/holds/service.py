@@ -15,6 +15,7 @@ from typing import Any
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import plural
+from trainwarden_exporter.runtime.similar_names import did_you_mean
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.exceptions import ApprovalError, HoldError
 from trainwarden_remediator.holds.hold_file import MAX_REASON_LENGTH, Hold, add_hold, lift_holds
@@ -44,10 +45,12 @@ def check_scope(setup: Setup, run: str, worker: str) -> None:
         return
     known = setup.selectors
     if not any(key.run == run for key in known):
-        names = ", ".join(sorted({key.run for key in known})) or "none"
+        runs = sorted({key.run for key in known})
+        names = f"{', '.join(runs) or 'none'}{did_you_mean(run, runs)}"
         raise HoldError(f"{setup.config.exporter.config} has no such run; it has {names}")
     if worker and (run, worker) not in known:
-        names = ", ".join(sorted(key.worker for key in known if key.run == run))
+        workers = sorted(key.worker for key in known if key.run == run)
+        names = f"{', '.join(workers)}{did_you_mean(worker, workers)}"
         file = setup.config.exporter.config
         raise HoldError(f"run {run} has no such worker in {file}; it has {names}")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainwarden_remediator.exceptions import ApprovalError
-from trainwarden_remediator.journal.rows import write_event
+from trainwarden_remediator.journal.rows import describe_missing, last_incident, write_event
 from trainwarden_remediator.model import Approval
 
 APPROVAL_SECONDS = 600.0
@@ -86,8 +86,7 @@ def approve(
         (incident,),
     ).fetchone()
     if row is None:
-        last = db.execute("SELECT coalesce(max(id), 0) FROM incident").fetchone()[0]
-        raise ApprovalError(f"no incident {incident} (the last is {last})")
+        raise ApprovalError(describe_missing(incident, last_incident(db)))
     is_over = row["resolved_at"] is not None or row["closed"] is not None
     if is_over and (continued := _continued(db, row)):
         raise ApprovalError(f"incident {incident} {continued}")

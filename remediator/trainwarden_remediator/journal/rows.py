@@ -249,6 +249,17 @@ def incident_of(db: sqlite3.Connection, action: int) -> int:
     return found
 
 
+def last_incident(db: sqlite3.Connection) -> int:
+    """Returns the number of the newest incident; 0 without any."""
+    return int(db.execute("SELECT coalesce(max(id), 0) FROM incident").fetchone()[0])
+
+
+def describe_missing(number: int, last: int) -> str:
+    """Returns that there is no incident `number`, where `last` is the newest one."""
+    shown = f"the last is {last}" if last else "there is none at all"
+    return f"no incident {number} ({shown})"
+
+
 def write_event(
     db: sqlite3.Connection,
     at: float,

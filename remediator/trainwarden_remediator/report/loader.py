@@ -66,11 +66,6 @@ def with_given_up(
     return replace(current, situation=situation)
 
 
-def last_incident(connection: sqlite3.Connection) -> int:
-    """Returns the number of the newest incident; 0 without any."""
-    return int(connection.execute("SELECT coalesce(max(id), 0) FROM incident").fetchone()[0])
-
-
 def created_at(connection: sqlite3.Connection) -> float:
     """Returns when the journal was created (Unix seconds); 0 if it does not know.
 

@@ -13,13 +13,13 @@ from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_exporter.runtime.responsibility import YOU
 from trainwarden_remediator.evidence.collector import relevant_facts
 from trainwarden_remediator.exceptions import JournalError, NoIncidentError
+from trainwarden_remediator.journal.rows import describe_missing, last_incident
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.host_now import host_now, unwell_runs
 from trainwarden_remediator.report.incident import ReportStyle, render_healed, render_incident
 from trainwarden_remediator.report.loader import (
     created_at,
-    last_incident,
     open_journal,
     read_incident,
     read_incidents,
@@ -154,7 +154,7 @@ def read_present(
         last = last_incident(connection)
         incident = read_incident(connection, number) if 0 < number <= last else None
     if incident is None:
-        raise NoIncidentError(f"no incident {number} (the last is {last})")
+        raise NoIncidentError(describe_missing(number, last))
     return _with_present(incident, exporter, now)
 
 

@@ -194,6 +194,49 @@ def test_a_loss_that_is_not_finite_is_a_cause(tmp_path: Path) -> None:
     assert first_cause(tmp_path) == "not_finite"
 
 
+TQDM_BAR = (
+    "\rEpoch 0: {share:>3}%|██████████| {step}/20 [00:{draw:02}<00:04, 2.33it/s, v_num=0,"
+    " {loss}={value}]"
+)
+RICH_BAR = (
+    "\r\x1b[2KEpoch 0/1 ━━━━━━━━━━━━━━ {step}/20 0:00:{draw:02} • 0:00:03 9.66it/s v_num: 0.000"
+    " {loss}: {value}"
+)
+
+
+def draw(bar: str, loss: str, nan_from: int, nan: str) -> str:
+    """Output of Lightning, which draws each step three times, the first with the loss before it."""
+    out, before = "GPU available: False, used: False\n", "1.234"
+    for step in range(1, 21):
+        value = nan if step >= nan_from else f"0.{500 - step}"
+        for number, shown in enumerate((before, value, value)):
+            words = {"share": 5 * step, "step": step, "draw": step + number, "loss": loss}
+            out += bar.format(**words, value=shown)
+        before = value
+    return f"{out}\n`Trainer.fit` stopped: `max_epochs=1` reached."
+
+
+@pytest.mark.parametrize("loss", ["loss", "train_loss", "train_loss_step"])
+@pytest.mark.parametrize(("bar", "nan"), [(TQDM_BAR, "nan.0"), (RICH_BAR, "nan")])
+def test_a_loss_that_is_nan_in_a_bar_of_lightning_is_a_cause(
+    tmp_path: Path, bar: str, nan: str, loss: str
+) -> None:
+    write(tmp_path / "train.log", [draw(bar, loss, 12, nan)])
+    assert first_cause(tmp_path) == "not_finite"
+    (error,) = examine(tmp_path).case.errors
+    assert error.count == 9  # of the steps 12 to 20, each once
+
+
+@pytest.mark.parametrize(("bar", "nan"), [(TQDM_BAR, "nan.0"), (RICH_BAR, "nan")])
+def test_one_bad_batch_is_no_cause_however_often_its_bar_is_drawn(
+    tmp_path: Path, bar: str, nan: str
+) -> None:
+    write(tmp_path / "train.log", [draw(bar, "train_loss", 20, nan)])
+    case = examine(tmp_path).case
+    assert case.not_finite is None
+    assert case.errors == ()
+
+
 @pytest.mark.parametrize("saves", [4, 40])
 @pytest.mark.parametrize("end", ["", "KeyboardInterrupt", "Training finished"])
 def test_no_resume_begins_after_the_loss_became_nan(tmp_path: Path, saves: int, end: str) -> None:

@@ -14,10 +14,10 @@ import pytest
 
 from ports import free_port
 from running_runs import Runs, is_alive, wait_for
-from trainwarden.commands.run import add_arguments
+from trainwarden.commands.run import USAGE, add_arguments
 from trainwarden.run.announcement import read_content
 from trainwarden.starting import group
-from trainwarden.starting.run_file import load_run_file, options_of
+from trainwarden.starting.run_file import RUN_FILE, load_run_file, options_of
 from trainwarden_exporter.exceptions import ConfigError
 
 SERVER = "sleep 0.3; exec {} -m http.server --bind 127.0.0.1 {}"
@@ -218,7 +218,7 @@ def test_a_mistake_has_its_line(tmp_path: Path, mistake: str, message: str) -> N
     command = "" if mistake.startswith("command") else "command: python train.py"
     path.write_text(f"commands:\n  first: 'true'\n  trainer:\n    {command}\n    {mistake}\n")
     with pytest.raises(ConfigError) as caught:
-        load_run_file(tmp_path)
+        load_run_file(tmp_path / RUN_FILE)
     (problem,) = caught.value.problems
     assert str(problem).startswith(f"{path}{message}")
 
@@ -230,7 +230,7 @@ def test_the_address_of_a_known_server_is_that_of_its_command_line(tmp_path: Pat
         "  own: {command: python server.py --host 0.0.0.0 --port=18978, role: inference}\n"
         "  trainer: python train.py --port 5\n"
     )
-    name, commands = load_run_file(tmp_path)
+    name, commands = load_run_file(tmp_path / RUN_FILE)
     assert name == tmp_path.name
     assert list(commands) == ["vllm", "own", "trainer"]
     assert commands["vllm"].ready_address == "http://127.0.0.1:8123/health"
@@ -260,11 +260,11 @@ def test_a_server_that_a_client_starts_elsewhere_is_known(
 ) -> None:
     content = {"command": command, "role": "inference"}
     (tmp_path / "trainwarden.yml").write_text(json.dumps({"commands": {"vllm": content}}))
-    _, commands = load_run_file(tmp_path)
+    _, commands = load_run_file(tmp_path / RUN_FILE)
     assert commands["vllm"].remote_client == client
     content["ready"] = "http://gpu2:8000/health"
     (tmp_path / "trainwarden.yml").write_text(json.dumps({"commands": {"vllm": content}}))
-    _, commands = load_run_file(tmp_path)
+    _, commands = load_run_file(tmp_path / RUN_FILE)
     assert not commands["vllm"].remote_client
 
 
@@ -284,7 +284,7 @@ def test_the_next_command_does_not_wait_for_ever_for_a_server_elsewhere(
     monkeypatch.setattr(
         group.StopRequest, "__init__", lambda self: setattr(self, "_is_made", False)
     )
-    name, commands = load_run_file(folder.path)
+    name, commands = load_run_file(folder.path / RUN_FILE)
     started: list[Path] = []
     group.start_all(name, commands, folder.path, started=started, stop=group.StopRequest())
     assert (folder.state("vllm"), folder.state("trainer")) == ("running", "running")
@@ -302,7 +302,7 @@ def test_the_exporter_asks_only_an_address_of_this_host(tmp_path: Path) -> None:
         "  far: {command: ssh gpu2 serve, role: inference, ready: 'http://gpu2:8000/health'}\n"
         "  port: {command: python serve.py, role: inference, ready: 'tcp://127.0.0.1:8001'}\n"
     )
-    _, commands = load_run_file(tmp_path)
+    _, commands = load_run_file(tmp_path / RUN_FILE)
     assert {name: one.probed_address for name, one in commands.items()} == {
         "near": "http://localhost/health",
         "far": None,
@@ -346,8 +346,8 @@ def test_a_misspelt_role_is_refused_and_one_of_your_own_is_not(
 def test_without_a_command_and_without_a_file_there_is_nothing_to_run(folder: Folder) -> None:
     process = folder.run()
     _, error = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert b"no COMMAND given, and " in error
+    assert process.returncode == USAGE
+    assert error.startswith(b"trainwarden run: no COMMAND given, and ")
 
 
 def test_wait_starts_once_the_host_is_ready(runs: Runs, tmp_path: Path) -> None:

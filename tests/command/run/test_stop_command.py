@@ -23,6 +23,16 @@ from trainwarden.stack import load_script
 from trainwarden_exporter.processes.announcement_files import read_announcements
 
 
+@pytest.mark.parametrize("command", ["stop", "attach", "autopsy"])
+def test_a_misspelt_run_is_answered_with_the_meant_one(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(runs.folder))
+    runs.piped("false", options=("--name", "plain")).communicate()
+    assert cli.main([command, "plian"]) == 1
+    assert "; did you mean plain?" in capsys.readouterr().err
+
+
 def test_a_run_is_stopped_with_all_its_workers(
     runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -33,6 +43,8 @@ def test_a_run_is_stopped_with_all_its_workers(
     assert "no run named r/other is running; running: r/trainer" in capsys.readouterr().err
     assert cli.main(["stop", "q"]) == 1
     assert "no run named q is running; running: r/trainer" in capsys.readouterr().err
+    assert cli.main(["stop", "r", "--worker=trianer"]) == 1
+    assert "; did you mean r/trainer?" in capsys.readouterr().err
     assert is_alive(pid)
     assert cli.main(["stop", "r"]) == 0
     assert capsys.readouterr().out == "r/trainer: stopped\n"

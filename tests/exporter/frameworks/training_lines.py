@@ -126,7 +126,7 @@ LIGHTNING = (
     Line("Sanity Checking DataLoader 0: 100%|██████████| 2/2", {"evaluating": {}}),
     Line(
         "Epoch 1:  42%|████▏     | 420/1000 [03:00<04:08,  2.33it/s, v_num=0, train_loss=0.51]",
-        {"bar": {}},
+        {"loss": {"loss": "0.51"}, "bar": {}},
     ),
     Line(
         "Epoch 1:  43%|████▎     | 430/1000 [03:05<04:03,  2.33it/s, v_num=0, loss=0.512]",
@@ -136,6 +136,17 @@ LIGHTNING = (
         "Epoch 0/1  ━━━━━━━━━━━━╸━━━━━━━━━━━━ 20/50 0:00:02 • 0:00:03 9.66it/s v_num: 0.000",
         {"bar": {}},
     ),
+    Line(
+        "Epoch 1:  44%|████▍     | 440/1000 [03:10<04:01,  2.33it/s, v_num=0, val_loss=0.4, "
+        "train_loss_step=nan.0]",
+        {"loss": {"loss": "nan"}, "bar": {}},
+    ),
+    Line(
+        "Epoch 0/1  ━━━━━━━━━━━━╸━━━━━━━━━━━━ 21/50 0:00:02 • 0:00:03 9.66it/s v_num: 0.000 "
+        "train_loss: nan",
+        {"loss": {"loss": "nan"}, "bar": {}},
+    ),
+    Line("Monitored metric val_loss = nan is not finite. Previous best value was 0.412."),
     Line("Validation DataLoader 0:  50%|█████     | 5/10", {"evaluating": {}}),
     Line("`Trainer.fit` stopped: `max_steps=3000` reached.", {"finished": {}}),
     Line(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from trainwarden_exporter.frameworks import get_framework
 from trainwarden_exporter.frameworks.base import LinePattern
 from trainwarden_exporter.logs.deduplication import LineDeduplicator
 from trainwarden_exporter.logs.events import LineEvent
@@ -688,12 +689,14 @@ def test_files_of_one_log_that_repeat_each_other_count_once(tmp_path: Path) -> N
 BAR = b"\r 50%%|##### | %d/100 [00:29<00:29,  1.0it/s]"
 
 
-def bar_log(folder: Path) -> Log:
+STEP_BAR = LinePattern("bar", r"%\|.*\| (?P<step>\d+)/(?P<total>\d+) \[", redrawn=True)
+
+
+def bar_log(folder: Path, patterns: tuple[LinePattern, ...] = (STEP_BAR,)) -> Log:
     log = Log(folder)
     log.follower.retire()
-    pattern = LinePattern("bar", r"%\|.*\| (?P<step>\d+)/(?P<total>\d+) \[", redrawn=True)
     log.follower = LogFollower(
-        LogSpec("run", "log", folder, log.files, (pattern,)),
+        LogSpec("run", "log", folder, log.files, patterns),
         sinks=[log.events.append],
         clock=lambda: log.clock,
     )
@@ -712,6 +715,30 @@ def test_the_current_state_of_a_progress_bar_is_passed_before_its_line_ends(
     log.write(BAR % 9)
     assert log.poll().counts.matches == {"bar": 2}
     assert [event.groups["step"] for event in log.events] == ["7", "8", "8", "9"]
+    log.follower.retire()
+
+
+@pytest.mark.parametrize(
+    ("bar", "nan"),
+    [
+        (b"\rEpoch 0: 55%%|###  | 11/20 [00:01<00:04, 2.3it/s, v_num=0, train_loss=%s]", b"nan.0"),
+        ("\r\x1b[2KEpoch 0/1 ━━━━━━━━━ 11/20 0:00:02 v_num: 0.000 train_loss: %s".encode(), b"nan"),
+    ],
+)
+def test_a_loss_that_is_nan_is_read_in_the_bar_of_lightning_and_counted_once(
+    bar: bytes, nan: bytes, tmp_path: Path
+) -> None:
+    log = bar_log(tmp_path, get_framework("lightning").lines)
+    log.write(bar % b"0.51")
+    assert log.poll().values["loss"].number == 0.51
+    log.write(bar % nan)
+    found = log.poll()
+    assert not found.values["loss"].finite
+    assert found.counts.matches["loss"] == 1
+    log.write(b"\n")
+    found = log.poll()
+    assert not found.values["loss"].finite
+    assert found.counts.matches["loss"] == 2
     log.follower.retire()
 
 

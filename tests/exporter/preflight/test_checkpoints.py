@@ -307,7 +307,11 @@ def test_a_run_is_named_by_the_folder_of_its_checkpoints_too(
 
 def test_an_unknown_run_is_misuse(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["checkpoints", "other", f"--config.file={config_file}"]) == 2
-    assert "no run has the name other; runs: demo" in capsys.readouterr().err
+    assert "no run has the name other; runs: demo\n" in capsys.readouterr().err
+    for command in ("checkpoints", "stacks", "preflight"):
+        given = "--run=dmeo" if command == "preflight" else "dmeo"
+        assert main([command, given, f"--config.file={config_file}"]) == 2
+        assert "; did you mean demo?" in capsys.readouterr().err
 
 
 def test_without_any_run_the_error_says_how_there_is_one(

@@ -264,7 +264,7 @@ async def test_the_command_approves_for_a_remediator_that_runs(
     command = ["approve", "#1", "--config.file", str(box.config_file)]
     async with running(box, engine=True) as (client, remediator):
         assert await asyncio.to_thread(main, command) == 1
-        assert "no incident 1" in capsys.readouterr().err
+        assert "no incident 1 (there is none at all)" in capsys.readouterr().err
         await post(client, delivery(box.alert()))
         await come(lambda: bool(remediator.journal.proposals()))
         began = time.time()

@@ -280,7 +280,7 @@ def test_a_hold_counts_also_where_the_journal_cannot_be_written(
 @pytest.mark.parametrize(
     ("scope", "output"),
     [
-        (["--run=demo2"], "has no such run; it has demo"),
+        (["--run=demo2"], "has no such run; it has demo; did you mean demo?"),
         (["--run=demo", "--worker=trainer"], "exporter.yml; it has rollout-0"),
         (["--worker=rollout-0"], "name the run, too"),
     ],

@@ -712,6 +712,8 @@ def test_what_else_went_wrong_then_is_reported_with_what_came_first(reported: St
 
 
 def test_a_journal_is_read_while_it_is_written_and_when_nobody_does(reported: Story) -> None:
+    with pytest.raises(NoIncidentError, match=r"no incident 1 \(there is none at all\)"):
+        report_incident(reported.path, 1, STYLE, NOW)
     incident = reported.hear()
     assert "Incident 1" in reported.tell(incident)
     for number in (99, 1 << 70):
