@@ -136,6 +136,12 @@ class RunTime:
             new_step_at=at if made > redone else self.new_step_at,
         )
 
+    def with_unseen_step(self, step: int, at: float) -> RunTime:
+        """Returns this after `step` was made while nobody looked, at `at` at the latest."""
+        if self.new_step_at is None or step <= (self.highest_step or 0):
+            return self
+        return replace(self, new_step_at=max(at, self.new_step_at))
+
     def shifted(self, seconds: float, now: float) -> RunTime:
         """Returns this on a clock that was set by `seconds`, to `now`."""
 

@@ -288,9 +288,13 @@ def _without_early_steps(time: RunTime, old: RunProgress, new: RunProgress) -> R
 def _count_steps(time: RunTime, old: RunProgress, new: RunProgress, at: float) -> RunTime:
     last = new.steps[-1] if new.steps else None
     same = old.attempt.number == new.attempt.number
-    if last is None or not last.dated or (same and old.steps and old.steps[-1].step >= last.step):
+    if last is None or (same and old.steps and old.steps[-1].step >= last.step):
         return time
+    if not last.dated:
+        return time.with_unseen_step(last.step, last.timestamp)
     before = old.step if same else new.attempt.origin
+    if before is not None and same and old.steps and not old.steps[-1].dated:
+        before = min(before, time.highest_step or before)  # with those that nobody saw it make
     if before is None:
         # The first step that is seen says nothing about those before it.
         first = new.attempt.first_step if same and old.attempt.first_step is None else None

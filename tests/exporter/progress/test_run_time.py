@@ -14,7 +14,7 @@ import pytest
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.processes.stacks.model import Movement
-from trainwarden_exporter.progress.run_time import RunState, RunTime
+from trainwarden_exporter.progress.run_time import Interruption, RunState, RunTime
 from trainwarden_exporter.progress.run_time_evidence import RunLook
 from trainwarden_exporter.progress.run_time_history import MAX_KEPT, retain
 from trainwarden_exporter.progress.specs import ProgressSpec
@@ -965,3 +965,42 @@ def test_a_wait_for_a_server_that_is_down_is_a_stall_if_it_is_longer_than_slow_s
     watch.look = see  # type: ignore[method-assign]
     watch.follow(run)
     close(watch.time, run)
+
+
+def run_unseen_from_step_13_to_40(folder: Path) -> Watch:
+    """A run whose log has no times: that of its last write is the latest possible of its steps."""
+    watch = Watch(folder=folder)
+    watch.process = BEGIN
+    watch.look(BEGIN)
+    for step in range(1, 13):
+        watch._read(Line(BEGIN + step, "step", step), unseen=False)
+    watch.tracker.save()
+    watch.now = BEGIN + 1000
+    watch.restart()
+    log = ("grpo", "trainer", "trainer", "step")
+    for step in range(1, 41):
+        event = LineEvent(*log, {"step": str(step)}, BEGIN + 900, fresh=False, is_bound=True)
+        watch.tracker.record_line(replace(event, missed=step > 12))
+    return watch
+
+
+def test_an_interruption_begins_with_the_last_step_though_nobody_has_looked_then(
+    tmp_path: Path,
+) -> None:
+    watch = run_unseen_from_step_13_to_40(tmp_path)
+    watch.process = None
+    for seconds in range(1000, 1100, 10):
+        watch.look(BEGIN + seconds)
+    watch.process = BEGIN + 1100
+    watch.look(BEGIN + 1100)
+    for step in range(31, 42):
+        watch._read(Line(BEGIN + 1100 + step, "step", step), unseen=False)
+    assert watch.time.interruption == Interruption(BEGIN + 900, BEGIN + 1141, 10)
+
+
+def test_the_steps_that_nobody_has_seen_a_run_make_are_made(tmp_path: Path) -> None:
+    watch = run_unseen_from_step_13_to_40(tmp_path)
+    watch.look(BEGIN + 1000)
+    for step in (41, 42):
+        watch._read(Line(BEGIN + 1000 + step, "step", step), unseen=False)
+    assert (watch.time.steps_made, watch.time.steps_redone, watch.time.interruptions) == (42, 0, 0)
