@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from trainwarden.autopsy import patterns as autopsy_patterns
@@ -17,7 +17,7 @@ from trainwarden.autopsy.attempt_ends import (
     joined,
     shows_failure,
 )
-from trainwarden.autopsy.bar_states import state_with_loss
+from trainwarden.autopsy.bar_states import BarStates
 from trainwarden.autopsy.files import LogFile, is_read_whole, read_blocks
 from trainwarden.autopsy.line_times import OWN_LINE, LineTimes
 from trainwarden.autopsy.log_tail import LogTail
@@ -92,7 +92,7 @@ class LogReader:
         self._step_pattern = ""
         self._step: int | None = None
         self._is_last_epoch = self._drawn_again = False
-        self._bar_state: Hashable = None
+        self._bars = BarStates()
         self._traceback: tuple[PatternMatch, Line] | None = None
         """A traceback whose end, which names the exception, is not read yet."""
 
@@ -144,8 +144,7 @@ class LogReader:
         if own is not None and line.text.startswith(OWN_LINE):
             self._date_end(own)
         self._step, self._is_last_epoch = line.step_after(self._step), is_last_epoch(text)
-        state, before = state_with_loss(line), self._bar_state
-        self._bar_state, self._drawn_again = state or before, state is not None and state == before
+        self._drawn_again = self._bars.is_drawn_again(line)
         not_finite = [
             self._fold(one, own) for one in line.matches if one.pattern.name in self._folded
         ]

@@ -39,6 +39,11 @@ class CheckpointProof:
     may_be_cut: bool = False
     """Whether it was read, and nothing shows that its save has ended."""
 
+    @property
+    def run_step(self) -> int | None:
+        """The step of the run; None if its name has none, or an epoch."""
+        return None if counts_epochs(self.path) else self.step
+
 
 @dataclass(frozen=True, slots=True)
 class ProofSnapshot:
@@ -60,9 +65,9 @@ class ProofSnapshot:
     def resume_points(self) -> list[tuple[int, float]]:
         """Step and time (Unix seconds) of the proved checkpoints whose step is known."""
         return [
-            (one.step, one.step_dir.completed_at)
+            (step, one.step_dir.completed_at)
             for one in self.checkpoints
-            if one.state == "proved" and one.step is not None and not counts_epochs(one.path)
+            if one.state == "proved" and (step := one.run_step) is not None
         ]
 
     def count(self, state: ProofState) -> int:

@@ -23,6 +23,7 @@ from trainwarden_exporter.runtime.account_access import reading_for
 from trainwarden_exporter.runtime.state_file import StateFile
 from trainwarden_exporter.step_dirs.completeness import StepDir
 from trainwarden_exporter.step_dirs.filesystem import FileSystem, is_denied, is_gone
+from trainwarden_exporter.step_dirs.names import counts_epochs
 from trainwarden_exporter.step_dirs.throttle import Throttle
 
 INTERVAL = 1.0
@@ -221,7 +222,7 @@ class CheckpointProver:
         early = [
             (path, one)
             for path, one in listed
-            if (step := one.step(offset)) is not None and step <= last
+            if not counts_epochs(path) and (step := one.step(offset)) is not None and step <= last
         ]
         return [*listed[:MAX_PROVED], *early[:MAX_PROVED]]
 

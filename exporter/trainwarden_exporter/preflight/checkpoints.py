@@ -85,11 +85,24 @@ class CheckpointList:
     def is_late(self, proof: CheckpointProof) -> bool:
         """Whether it was saved after the loss became NaN or infinite."""
         last = self.finite_until
-        return last is not None and proof.step is not None and proof.step > last
+        return last is not None and proof.run_step is not None and proof.run_step > last
+
+    @property
+    def unclear(self) -> bool:
+        """Whether it is not known of a proved checkpoint whether it is from before such a loss."""
+        return self.finite_until is not None and any(
+            one.state == "proved" and one.step is not None and one.run_step is None
+            for one in self.proofs.checkpoints
+        )
 
     @property
     def newest_good(self) -> CheckpointProof | None:
-        """The newest proved checkpoint, as far as is known from before such a loss."""
+        """The newest proved checkpoint, as far as is known from before such a loss.
+
+        An epoch does not show that.
+        """
+        if self.unclear:
+            return None
         found = [one for one in self.proofs.checkpoints if one.state == "proved"]
         good = [one for one in found if not self.is_late(one)]
         newest = self.proofs.newest_proved
@@ -127,7 +140,8 @@ class CheckpointList:
         if (last := self.finite_until) is not None:
             yield f"  The loss is NaN or infinite, and was finite until step {last}"
             good = self.newest_good
-            where = "none" if good is None else f"{printable(good.path)}: resume from it"
+            none = "not known: their names have an epoch, and no step" if self.unclear else "none"
+            where = none if good is None else f"{printable(good.path)}: resume from it"
             yield f"  Newest proved checkpoint from before: {where}"
 
     def _table(self) -> Iterator[str]:

@@ -66,7 +66,8 @@ class CheckpointView:
     @property
     def is_late(self) -> bool:
         """Whether it was saved after the loss became NaN or infinite."""
-        return (self.step or 0.0) > (math.inf if self.finite_until is None else self.finite_until)
+        until = math.inf if self.finite_until is None else self.finite_until
+        return self.unit == "step" and (self.step or 0.0) > until
 
     @property
     def unsettled(self) -> str:

@@ -28,7 +28,7 @@ from trainwarden_exporter.status_page.part_views import (
 )
 from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.series import Labels, Series
-from trainwarden_exporter.step_dirs.names import number_unit
+from trainwarden_exporter.step_dirs.names import counts_epochs, number_unit
 
 
 def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView, ...]:
@@ -207,7 +207,8 @@ def _sound_checkpoint(series: Series, run: str) -> str | None:
     kinds = [
         key for key, step in proved if key[0] == run and step <= until < unread.get(key, math.inf)
     ]
-    return next((series.word("checkpoint_proved_info", *key) for key in kinds), "")
+    paths = (series.word("checkpoint_proved_info", *key) for key in kinds)
+    return next((path for path in paths if not counts_epochs(path)), "")
 
 
 def _rollout(series: Series, key: Labels) -> RolloutView:

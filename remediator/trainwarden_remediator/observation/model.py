@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.step_dirs.names import counts_epochs
 
 START_TOLERANCE_SECONDS = 2.0
 """Seconds by which a start may seem to precede its intent: the clock is read twice."""
@@ -182,7 +183,9 @@ class RunState:
     def saves_spoilt(self) -> bool:
         """Whether it goes on, and has saved since its loss became NaN or infinite."""
         until = self.loss_finite_until
-        return not self.finished and until is not None and (self.checkpoint or 0.0) > until
+        if self.finished or until is None or counts_epochs(self.proved_checkpoint):
+            return False
+        return (self.checkpoint or 0.0) > until
 
     @property
     def spoilt(self) -> Mapping[str, object]:
@@ -200,6 +203,8 @@ class RunState:
         if self.checkpoints_seen_at is not None and not self.checkpoints:
             return None
         if until is None or self.proved_step is None or self.proved_step > until:
+            return ""
+        if counts_epochs(self.proved_checkpoint):  # an epoch is compared with no step
             return ""
         if self.unproved_step is not None and self.unproved_step <= until:
             return ""

@@ -19,15 +19,15 @@ from trainwarden_exporter.preflight.report import PreflightContext
 from trainwarden_exporter.run_specs import log_specs
 
 HOUR_AGO = 3600.0
+_HEADER = json.dumps({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
+TENSORS = struct.pack("<Q", len(_HEADER)) + _HEADER + struct.pack("<4f", 1, 2, 3, 4)
 DAMAGE = "model.safetensors: 3 bytes are missing at its end"
 
 
 def save(path: Path, step: int, *, cut: int = 0) -> None:
     folder = path / f"checkpoint-{step}"
     folder.mkdir(parents=True)
-    header = json.dumps({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
-    whole = struct.pack("<Q", len(header)) + header + struct.pack("<4f", 1, 2, 3, 4)
-    (folder / "model.safetensors").write_bytes(whole[: len(whole) - cut])
+    (folder / "model.safetensors").write_bytes(TENSORS[: len(TENSORS) - cut])
     (folder / "trainer_state.json").write_text(json.dumps({"global_step": step}))
     for file in folder.iterdir():
         moment = file.stat().st_mtime - HOUR_AGO + step
@@ -164,6 +164,41 @@ def test_checkpoints_from_after_a_loss_that_is_not_finite_are_marked(
         file.write("step 26 loss 0.4\n")
     assert main(command) == 0
     assert "finite" not in capsys.readouterr().out
+
+
+def test_an_epoch_in_the_name_of_a_checkpoint_is_compared_with_no_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Epoch 7 is not from before step 50: it may have been saved thousands of steps later."""
+    for epoch in range(1, 13):
+        path = tmp_path / "out" / f"epoch_{epoch}.safetensors"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(TENSORS)
+        os.utime(path, (1e9 + epoch, 1e9 + epoch))
+    log = tmp_path / "train.log"
+    steps = range(1, 13)
+    log.write_text("".join(f"step {n}/99 loss: {1.0 if n < 9 else 'nan'}\n" for n in steps))
+    runs = tmp_path / "runs.d"
+    runs.mkdir()
+    named = {"run": "grpo", "worker": "trainer", "pid": os.getpid(), "state": "stopped"}
+    announced = runs / "grpo@trainer.json"
+    announced.write_text(json.dumps({**named, "checkpoints": f"{tmp_path}/out", "log": str(log)}))
+    announced.chmod(0o600)
+    file = tmp_path / "exporter.yml"
+    file.write_text(f"runs_folder: {runs}\n")
+    command = ["checkpoints", "grpo", f"--config.file={file}"]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "saved after the last step" not in shown
+    unclear = "not known: their names have an epoch, and no step"
+    assert shown.splitlines()[-1] == f"  Newest proved checkpoint from before: {unclear}"
+    assert main([*command, "--json"]) == 0
+    (kind,) = json.loads(capsys.readouterr().out)
+    assert (kind["loss_finite_until"], kind["newest_good"]) == (8, None)
+    assert kind["newest_proved"] == f"{tmp_path}/out/epoch_12.safetensors"
+    states = [one["state"] for one in kind["checkpoints"]]
+    assert states.count("proved") == 8  # as many as of any run: none is known to be from before
+    assert not any(one["after_finite_loss"] for one in kind["checkpoints"])
 
 
 @pytest.mark.parametrize("state", ["running", "stopped"])

@@ -372,6 +372,19 @@ def test_a_run_with_a_nan_and_without_a_checkpoint_has_none_to_resume_from(
     assert run.sound_checkpoint == path
 
 
+def test_an_epoch_is_not_from_before_the_step_of_a_nan() -> None:
+    series: dict[str, dict[tuple[str, ...], float]] = {
+        "checkpoint_proved_step": {("grpo", "a"): 7},
+        "checkpoint_proved_info": {("grpo", "a", "/out/epoch_7.pt"): 1},
+        "log_value_finite_until_step": {("grpo", "trainer", "train_loss"): 1500},
+    }
+    shown = outcome({**SERIES, **series})
+    run = next(one for one in build_run_views([shown], now=NOW) if one.name == "grpo")
+    assert run.sound_checkpoint == ""
+    assert CheckpointView("a", step=70, age=60, finite_until=39).is_late
+    assert not CheckpointView("a", step=70, age=60, finite_until=39, unit="epoch").is_late
+
+
 @pytest.mark.parametrize(
     ("until", "unread", "path"),
     [

@@ -225,6 +225,17 @@ def test_sees_until_which_step_a_value_was_finite() -> None:
     assert see(PROGRESS, line).runs["demo"].finite_until == {("trainer", "loss"): 29.0}
 
 
+def test_an_epoch_is_compared_with_no_step() -> None:
+    """Neither is it from before the step of a NaN, nor from after it."""
+    line = 'trainwarden_log_value_finite_until_step{run="demo",log="trainer",name="loss"} %s\n'
+    epochs = PROVED.replace("/srv/run/1870", "/srv/run/epoch-1870")
+    for proved, is_compared in ((PROVED, True), (epochs, False)):
+        run = see(PROGRESS, CHECKPOINTS, proved, line % 1900).runs["demo"]
+        assert run.sound_checkpoint(1900) == ("/srv/run/1870" if is_compared else "")
+        run = see(PROGRESS, CHECKPOINTS, proved, line % 29).runs["demo"]
+        assert run.saves_spoilt is is_compared
+
+
 def test_the_newest_proved_checkpoint_has_a_path() -> None:
     seen = see(CHECKPOINTS, PROVED).runs["demo"]
     assert (seen.proved_checkpoint, seen.proved_step) == ("/srv/run/1870", 1870)
