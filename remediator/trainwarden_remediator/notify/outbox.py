@@ -330,10 +330,11 @@ class Outbox:
             since = max(event.at - notify.repeat_interval, reset_at)
             if notification_event in URGENT:
                 since = max(since, started_at, reported_healing(read, event, receiver.name))
-            # An alert that resolves and fires again is a new incident, but not a new notification.
+            # An alert that resolves and fires again is a new incident, but not a new notification
+            # where the first was sent.
             recent = db.execute(
                 "SELECT 1 FROM notice WHERE receiver = ? AND occasion = ? AND about = ?"
-                " AND at > ? AND at <= ?",
+                " AND at > ? AND at <= ? AND settled IS NOT 'nobody'",
                 (
                     receiver.name,
                     notification_event,
