@@ -234,12 +234,15 @@ class Remediator:
         """
         event, exporter = notification.event, None
         if notification.notification_event != "healed":
-            return await asyncio.to_thread(as_of_now, notification, self.setup)
+            return await asyncio.to_thread(self._true_now, notification)
         if not is_fresh(event, self.clock.now()):
             with suppress(ObservationError):
                 exporter = await self._observer().observe()
         overtaken = is_overtaken(event, exporter, self.setup, self.clock.now())
         return None if overtaken else notification
+
+    def _true_now(self, notification: Notification) -> Notification | None:
+        return as_of_now(notification, self.setup, self._holds())
 
     def _breaker_figures(self) -> BreakerFigures:
         config = self.setup.config

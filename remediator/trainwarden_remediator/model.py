@@ -216,6 +216,11 @@ NEEDS_OPERATOR: frozenset[Reason] = frozenset(
 WITHOUT_CHECKPOINT = "refuse no_checkpoint"
 """The last decision about a run that cannot be restarted, as long as it makes no progress."""
 
+NOT_HELD: frozenset[str] = frozenset(
+    {"act hold", "wait managed_elsewhere", "refuse has_finished", "refuse unknown_target"}
+)
+"""Last decisions that a hold leaves as they are: no action would follow its end either."""
+
 HELD_BY_ALERT = "wait held_by_alert"
 """The last decision about an alert while another one holds restarts; its detail names that."""
 

@@ -235,7 +235,11 @@ def _known(problem: Problem, remediator: RemediatorStatus) -> Sequence[Remediato
 def _held_or_in_progress(
     problem: Problem, remediator: RemediatorStatus, known: Sequence[RemediatorAlert]
 ) -> tuple[str, str] | None:
-    for hold in remediator.holds:
+    # No action follows the end of a hold where only you act, or nobody else can start it.
+    yours = bool(known) and all(one.who_acts == YOU for one in known)
+    able = f"{problem.run}/{problem.worker}" in (remediator.may_restart or ())
+    decides = not (yours or (problem.failed and not able))
+    for hold in remediator.holds if decides else ():
         if hold.covers(problem.run, problem.worker):
             own = [one.handling for one in known if one.who_acts == hold.who_acts]
             return hold.who_acts, as_sentence(hold.who_acts, own[0] if own else hold.text)

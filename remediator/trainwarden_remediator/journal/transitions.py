@@ -132,7 +132,8 @@ def _outage_of(db: sqlite3.Connection, alert: Alert) -> int | None:
     """Returns the incident that a new alert is a part of, or None.
 
     A worker that fails at each start is one outage: its process is gone, and its restarts are a
-    loop. So is what the restart of a server looks like meanwhile. Each alert is decided apart.
+    loop. So is what the restart of a server looks like meanwhile, and a full disk. Each alert is
+    decided apart.
     """
     if alert.name == RESTART_LOOP:
         # The incident whose restarts are the loop; after a healing it is over.
@@ -147,6 +148,14 @@ def _outage_of(db: sqlite3.Connection, alert: Alert) -> int | None:
             "SELECT coalesce(part_of, id), NULL AS outcome FROM incident"
             " WHERE alert = :loop AND run = :run AND worker = :worker"
             " AND coalesce(resolved_at, last_received_at) > :since ORDER BY id DESC LIMIT 1"
+        )
+    elif alert.labels.get("path"):
+        # The same disk: one that is full is an alert in bytes, and another in checkpoints.
+        query = (
+            "SELECT coalesce(part_of, id), NULL AS outcome FROM incident"
+            " WHERE alert = :alert AND run = :run AND worker = :worker"
+            " AND json_extract(labels, '$.path') = :path AND last_received_at > :since"
+            " AND coalesce(resolved_at, 1e999) >= :at ORDER BY id DESC LIMIT 1"
         )
     elif alert.remediation:
         # The incident whose action the alert began during, if one playbook answers both. An action
@@ -164,6 +173,7 @@ def _outage_of(db: sqlite3.Connection, alert: Alert) -> int | None:
     since = alert.starts_at - SAME_OUTAGE_SECONDS
     values = {"run": alert.run, "worker": alert.worker, "since": since, "loop": RESTART_LOOP}
     values |= {"remediation": alert.remediation, "at": alert.starts_at}
+    values |= {"alert": alert.name, "path": alert.labels.get("path")}
     found = db.execute(query, values).fetchone()
     return None if found is None or found["outcome"] == "healed" else found[0]
 

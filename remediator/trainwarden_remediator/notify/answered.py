@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from trainwarden_exporter.processes.left_behind import count_left_behind
 from trainwarden_remediator.config.notifications import NotificationEvent
 from trainwarden_remediator.config.schema import Setup
+from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.notify.messages import Notification
 from trainwarden_remediator.policy.alert_end import OUTLASTS_RUN
+from trainwarden_remediator.policy.hold_text import on_run
 
 _WHILE_IT_RUNS: frozenset[NotificationEvent] = frozenset(
     {
@@ -19,9 +22,15 @@ _WHILE_IT_RUNS: frozenset[NotificationEvent] = frozenset(
 """Events that say what is wrong with a worker or a run, or done about it."""
 
 
-def as_of_now(one: Notification, setup: Setup) -> Notification | None:
-    """Returns a notification as it is true now; None if an operator has answered it. Blocks."""
+def as_of_now(one: Notification, setup: Setup, holds: Sequence[Hold]) -> Notification | None:
+    """Returns a notification as it is true now; None if an operator has answered it. Blocks.
+
+    `holds`: those in force.
+    """
     event = one.event
+    # The end of a hold is no news: what follows it is decided within moments, and reported then.
+    if event.facts.get("reason") == "held" and not on_run(holds, event.run):
+        return None
     if one.notification_event in _WHILE_IT_RUNS:
         stopped = bool(event.run) and setup.is_stopped(event.run, event.worker)
         return None if stopped and not event.alert.startswith(OUTLASTS_RUN) else one

@@ -22,7 +22,13 @@ from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.recurrence import FIRST_LOUD_TIMES, describe_recurrence
 from trainwarden_remediator.journal.rows import Event
-from trainwarden_remediator.model import HARMLESS_KINDS, NEEDS_OPERATOR, RESTART_LOOP, WORKER_GONE
+from trainwarden_remediator.model import (
+    HARMLESS_KINDS,
+    NEEDS_OPERATOR,
+    NOT_HELD,
+    RESTART_LOOP,
+    WORKER_GONE,
+)
 from trainwarden_remediator.policy.failing_starts import FAILED_AFTER
 from trainwarden_remediator.policy.hold_text import hold_on, holder
 
@@ -280,7 +286,10 @@ def _who_acts(notification: Notification, holds: Sequence[Hold]) -> str:
     key = WorkerKey(event.run or "", event.worker or "")
     # Nothing follows when a hold is lifted: the alert blocks restarts itself, or none is taken.
     waits = event.kind == "unhandled" and "proposed" in event.facts
-    if notification.notification_event in ("held_by_alert", "unhandled") and not waits:
+    decided = f"{event.facts.get('verdict')} {event.facts.get('reason')}"
+    if decided in NOT_HELD or (
+        notification.notification_event in ("held_by_alert", "unhandled") and not waits
+    ):
         return who_acts(operator=True)
     hold = hold_on(key, holds)
     return who_acts(operator=True) if hold is None else holder(hold, event.at)

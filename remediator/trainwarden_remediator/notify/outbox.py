@@ -300,13 +300,15 @@ class Outbox:
         notification_event: NotificationEvent,
     ) -> None:
         concerned = json.dumps(subject_of(event))
-        # After an end the same alert is news, and after it its end.
+        # After an end the same alert is news, and after it its end. A `resume` ends no alert that
+        # holds restarts.
         reset = (
-            "SELECT coalesce(max(at), 0) FROM event WHERE id < ? AND (kind = 'resume' OR kind = ?"
+            "SELECT coalesce(max(at), 0) FROM event WHERE id < ? AND (kind = ? OR kind = ?"
             " AND json_extract(facts, '$.alert', '$.run', '$.worker') = json_array(?, ?, ?))"
         )
+        resume = None if notification_event == "held_by_alert" else "resume"
         opposite = _OPPOSITES.get(event.kind)
-        named = event.id, opposite, event.alert, event.run, event.worker
+        named = event.id, resume, opposite, event.alert, event.run, event.worker
         reset_at = db.execute(reset, named).fetchone()[0]
         if event.alert == RESTART_LOOP:  # the restarts went on after the last loop
             worker = (event.run, event.worker, event.alert)
@@ -330,10 +332,11 @@ class Outbox:
             since = max(event.at - notify.repeat_interval, reset_at)
             if notification_event in URGENT:
                 since = max(since, started_at, reported_healing(read, event, receiver.name))
-            # An alert that resolves and fires again is a new incident, but not a new notification.
+            # An alert that resolves and fires again is a new incident, but not a new notification
+            # where the first was sent.
             recent = db.execute(
                 "SELECT 1 FROM notice WHERE receiver = ? AND occasion = ? AND about = ?"
-                " AND at > ? AND at <= ?",
+                " AND at > ? AND at <= ? AND settled IS NOT 'nobody'",
                 (
                     receiver.name,
                     notification_event,

@@ -53,13 +53,17 @@ def hold_on(key: WorkerKey, holds: Sequence[Hold]) -> Hold | None:
     return max(own, key=_end, default=None)
 
 
+def on_run(holds: Sequence[Hold], run: str) -> Sequence[Hold]:
+    """Returns the holds that may stop an action on a run."""
+    return [one for one in holds if one.everything or one.run == run]
+
+
 def end_soon(holds: Sequence[Hold], run: str, now: float) -> bool:
     """Whether all holds that may stop an action on a run end within BLOCKED_SECONDS, or have ended.
 
     A hold that ended a moment ago by the clock, which may have been set, ends soon, too.
     """
-    own = (one for one in holds if one.everything or one.run == run)
-    return all(abs(_end(one) - now) <= BLOCKED_SECONDS for one in own)
+    return all(abs(_end(one) - now) <= BLOCKED_SECONDS for one in on_run(holds, run))
 
 
 def actions_start_again(hold: Hold | None, now: float) -> str:

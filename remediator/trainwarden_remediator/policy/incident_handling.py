@@ -13,6 +13,7 @@ from trainwarden_remediator.model import (
     BLOCKED_SECONDS,
     BLOCKING,
     NEEDS_OPERATOR,
+    NOT_HELD,
     STOPPED,
     Incident,
     PastAction,
@@ -63,9 +64,9 @@ def handling_of(
     key = WorkerKey(incident.run, incident.worker)
     if end := alert_end(incident.alert, key, incident.starts_at, situation):
         return NOBODY, end.text if active else end.what
-    # No action would follow the end of a hold, and none in progress spares an operator the cause.
-    acts = incident.last_decision != "act hold"
-    if acts and (found := before_decisions(key, situation, incident.id, may_hold=True)):
+    decided = incident.last_decision
+    found = before_decisions(key, situation, incident.id, may_hold=decided not in NOT_HELD)
+    if found and decided != "act hold":  # no action in progress spares an operator its cause
         return found
     is_held, by = incident.last_decision.endswith(_HELD_BY_ALERT), incident.last_detail
     if is_held and (end := alert_end(by, key, incident.starts_at, situation)):

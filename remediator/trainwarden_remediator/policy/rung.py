@@ -110,15 +110,15 @@ def decide_target(context: DecisionContext, target: Target) -> Decision:
     Questions that the journal answers come first; the snapshot is taken only when all of them pass.
     """
     state = context.state
-    # An operator holds this target, its run or everything (harm 23).
-    if (hold := state.active_hold(*target.keys)) is not None:
-        return context.wait("held", target, hold.description)
     # Its command has done its work: an alert of a run that is over needs nobody (harm 12).
     if target.has_finished:
         return context.refuse("has_finished", target, "it exited with status 0")
-    # Nothing else matters: whatever it waits for, it could not be restarted afterwards.
+    # Nothing else matters: whatever it waits for, a hold too, it could not be restarted afterwards.
     if not target.can_be_restarted:
         return context.wait("managed_elsewhere", target, target.why_ended)
+    # An operator holds this target, its run or everything (harm 23).
+    if (hold := state.active_hold(*target.keys)) is not None:
+        return context.wait("held", target, hold.description)
     # The breaker stays open until an operator resets it (harm 7).
     if state.breaker.opened_at is not None:
         return context.wait("breaker_open", target)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import yaml
-from trainwarden_exporter.status_page.run_text import describe_run
 
 from trainwarden.commands.status import describe
 from trainwarden_exporter.runtime.responsibility import (
@@ -33,7 +32,12 @@ from trainwarden_exporter.status_page.problems import (
     waits_for_server,
 )
 from trainwarden_exporter.status_page.remediator import first_steps, with_standstills
-from trainwarden_exporter.status_page.remediator_client import FiringAlert, RemediatorStatus
+from trainwarden_exporter.status_page.remediator_client import (
+    FiringAlert,
+    RemediatorHold,
+    RemediatorStatus,
+)
+from trainwarden_exporter.status_page.run_text import describe_run
 from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.series import Tone
 
@@ -293,3 +297,12 @@ def test_no_restart_is_announced_of_a_run_that_hangs_after_its_last_step() -> No
     shown = summarize([problem], [run], able)
     never = "after its last step it is never restarted"
     assert (shown.who, never in shown.how, "restarts" in shown.how) == (REMEDIATOR, True, False)
+
+
+def test_a_hold_decides_nothing_about_a_command_that_has_ended_in_its_terminal() -> None:
+    """Before its alert: the remediator can start only what it names as restartable."""
+    hold = RemediatorHold(run="", worker="", who_acts="ann, until 5:00", text="held by ann")
+    held = status().model_copy(update={"holds": (hold,)})
+    for run, who in (("hang", hold.who_acts), ("ended", YOU)):
+        gone = Problem("bad", "it failed", run, "trainer", gone=True, failed=True)
+        assert summarize([gone], [], held).who == who

@@ -14,6 +14,7 @@ from tests.remediator.samples import NOW, ROLLOUT, TRAINER, make_alert, make_con
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal.database import connect
 from trainwarden_remediator.journal.event_text import describe, describe_attempt, describe_reason
@@ -777,6 +778,32 @@ def test_a_worker_that_is_gone_after_a_loop_is_part_of_its_outage(journal: Journ
     journal.record_alerts([LOOP])
     journal.record_alerts([replace(GONE, starts_at=NOW + 300)])
     assert [one.outage for one in journal.open_incidents()] == [1, 1]
+
+
+def full_disk(number: int, starts_at: float, **labels: str) -> Alert:
+    """A disk that is full in bytes, or in checkpoints of a run: each is an alert of its own."""
+    known = {"alertname": "TrainingDiskFilling", "worker": "", "path": "/ckpt"}
+    known |= {"remediation": "hold_restarts", **labels}
+    return make_alert(fingerprint=f"{number:016x}", starts_at=starts_at, **known)
+
+
+def test_one_full_disk_is_one_outage(journal: Journal, clock: FakeClock) -> None:
+    journal.record_alerts([full_disk(1, NOW)])
+    journal.record_alerts([full_disk(2, NOW + 15, checkpoint="trainer")])
+    journal.record_alerts([full_disk(3, NOW + 15, path="/other")])
+    journal.record_alerts([full_disk(4, NOW + 15, run="other")])
+    assert [one.outage for one in journal.open_incidents()] == [1, 1, 3, 4]
+    clock.pass_by(60)
+    journal.record_alerts([replace(full_disk(1, NOW), firing=False)])
+    clock.pass_by(5)
+    # still full in checkpoints, and then full again after it had room
+    journal.record_alerts([full_disk(1, clock.now())])
+    assert journal.open_incidents()[-1].outage == 1
+    for one in (full_disk(2, NOW + 15), full_disk(1, clock.now())):
+        journal.record_alerts([replace(one, firing=False)])
+    clock.pass_by(5)
+    journal.record_alerts([full_disk(2, clock.now(), checkpoint="trainer")])
+    assert journal.open_incidents()[-1].part_of is None
 
 
 @pytest.mark.parametrize("deferred", [True, False])

@@ -11,14 +11,15 @@ import pytest
 from tests.remediator.fake_clock import FakeClock, InlineExecutor
 from tests.remediator.fakes import FakeObserver, outbox_of
 from tests.remediator.notify.test_notifier import HOLD, FakePost, decide, receivers, results
-from tests.remediator.samples import LATER, ROLLOUT, announced, make_setup, make_worker
+from tests.remediator.samples import LATER, NOW, ROLLOUT, announced, make_setup, make_worker
 from tests.remediator.stage import going_on
 
 from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.exceptions import NotDeliveredError
+from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal.journal import Journal
-from trainwarden_remediator.model import Decision, Verdict
+from trainwarden_remediator.model import BLOCKED_SECONDS, Decision, Verdict
 from trainwarden_remediator.notify.answered import as_of_now
 from trainwarden_remediator.notify.held_back import FRESH_SECONDS, is_overtaken
 from trainwarden_remediator.notify.messages import Notification
@@ -30,7 +31,7 @@ async def sent_late(journal: Journal, clock: FakeClock, then: Setup, before: Set
     post, now = FakePost(error=NotDeliveredError("no answer")), before
 
     async def of_now(one: Notification) -> Notification | None:
-        return as_of_now(one, now)
+        return as_of_now(one, now, ())
 
     asyncio.get_running_loop().set_default_executor(InlineExecutor())
     notifier = Notifier(
@@ -69,6 +70,36 @@ async def test_a_call_about_what_an_operator_has_stopped_since_is_not_sent(
     assert len(post.sent) == (0 if stops and false else 1)
     assert outbox_of(journal).pending("ops") == ()
     assert "dropped" not in results(journal)
+
+
+@pytest.mark.parametrize(
+    ("then", "called"),
+    [([], 0), ([Hold(run="other")], 0), ([Hold(until=NOW + 9000)], 1), ([Hold(run="demo")], 1)],
+)
+async def test_a_call_about_a_hold_that_was_lifted_since_is_not_sent(
+    tmp_path: Path, journal: Journal, clock: FakeClock, then: list[Hold], called: int
+) -> None:
+    post, holds, runs = FakePost(error=NotDeliveredError("no")), [Hold()], make_setup(tmp_path)
+
+    async def of_now(one: Notification) -> Notification | None:
+        return as_of_now(one, runs, holds)
+
+    outbox = outbox_of(journal, *holds)
+    asyncio.get_running_loop().set_default_executor(InlineExecutor())
+    notifier = Notifier(receivers(), outbox, post, clock=clock, mode="act", as_of_now=of_now)
+    async with going_on(notifier.run()):
+        decide(journal, Decision(Verdict.WAIT, "held"))
+        await clock.advance(BLOCKED_SECONDS + 20)
+        assert post.tried
+        post.error, holds[:] = None, then
+        await clock.advance(60)
+        assert len(post.sent) == called
+        # What was not sent is no reason not to call about the next hold.
+        holds[:] = [Hold()]
+        decide(journal, Decision(Verdict.ACT, "restart"))
+        decide(journal, Decision(Verdict.WAIT, "held"))
+        await clock.advance(BLOCKED_SECONDS + 20)
+    assert len(post.sent) == 1
 
 
 @pytest.mark.parametrize("stops", [True, False])

@@ -141,6 +141,10 @@ def test_every_message_says_who_acts_and_a_hold_is_who_set_it() -> None:
     assert who("blocked", ann) == "ann, until 09:00 UTC"
     assert who("blocked", Hold(run="sft", who="ann")) == who("blocked") == "You, now"
     assert who("healed", ann) == "Nobody needs to"
+    ended = event(facts={"verdict": "wait", "reason": "managed_elsewhere"})
+    one = replace(notification("blocked"), event=ended)
+    (item,) = build_message([one], instance="b", mode="act", holds=[ann]).items
+    assert item.values["Who acts"] == "You, now", "no action follows the end of the hold"
 
 
 def test_a_command_that_goes_on_unwatched_is_not_reported_as_finished() -> None:

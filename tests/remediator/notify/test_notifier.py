@@ -217,6 +217,19 @@ async def test_another_reason_and_a_second_time_after_resume_are_news(
         assert len(post.sent) == 3
 
 
+async def test_a_full_disk_calls_once_also_where_a_second_alert_of_it_follows_a_resume(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post, disk = FakePost(), {"alertname": "TrainingDiskFilling", "worker": "", "path": "/ckpt"}
+    async with calling(journal, post, receivers()):
+        decide(journal, HOLD, **disk)
+        await clock.advance(15)
+        journal.record_event("resume")
+        decide(journal, HOLD, **disk, checkpoint="trainer", fingerprint=LATER)
+        await clock.advance(60)
+    assert post.titles() == ["restarts blocked by this alert, operator needed"]
+
+
 async def test_a_critical_alert_that_fires_again_after_its_end_is_news_and_its_end_too(
     journal: Journal, clock: FakeClock, calling: Calling
 ) -> None:

@@ -312,6 +312,8 @@ def test_the_first_step_about_a_damaged_checkpoint_is_that_of_its_damage(
         ("TrainingDiskFilling", "hold_restarts", "act hold", False),
         ("TrainingDiskFilling", "hold_restarts", "", True),
         ("TrainingWorkerGone", "start_missing_worker", "wait held", True),
+        ("TrainingWorkerGone", "start_missing_worker", "wait managed_elsewhere", False),
+        ("TrainingWorkerGone", "start_missing_worker", "refuse unknown_target", False),
         ("TrainingStepStalled", "", "", True),
         ("TrainingRemediationHeld", "", "", True),
         ("TrainingErrorStorm", "", "", True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from trainwarden_remediator.alertmanager.api import AlertState
 from trainwarden_remediator.config.restart_methods.run import RunTarget
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.config.targets import AnnouncedTarget
+from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.model import Decision, Incident, PastAction, Verdict
 from trainwarden_remediator.observation.exporter_page import parse_exporter_page
 from trainwarden_remediator.observation.model import ExporterState
@@ -64,6 +65,7 @@ def judged(
     *,
     done: Any = (),
     ended: Collection[WorkerKey] = (),
+    holds: Sequence[Hold] = (),
     **seen: Any,
 ) -> Decision:
     """What is decided when so many of three workers are gone.
@@ -84,7 +86,7 @@ def judged(
         }
     )
     setup = Setup(config, make_watched(*WORKERS))
-    state = PolicyState(setup, holds=(), incidents=(about,), actions=done, snapshot=snapshot)
+    state = PolicyState(setup, holds=holds, incidents=(about,), actions=done, snapshot=snapshot)
     return decide(about, state, NOW)
 
 
@@ -232,7 +234,9 @@ def test_runs_that_nobody_can_restart_are_not_down(tmp_path: Path) -> None:
 
 
 def test_that_nobody_can_restart_a_run_is_its_first_reason(tmp_path: Path) -> None:
-    decision = judged(tmp_path, 1, ended=(ROLLOUT,))
+    """Also while an operator holds it: no action would follow the end of that hold."""
+    assert judged(tmp_path, 1, holds=[Hold()]).reason == "held"
+    decision = judged(tmp_path, 1, ended=(ROLLOUT,), holds=[Hold()])
     assert (decision.verdict, decision.reason) == (Verdict.WAIT, "managed_elsewhere")
     assert "type `trainwarden run --detach -- COMMAND`" in decision.detail
 

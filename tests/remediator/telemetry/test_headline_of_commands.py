@@ -35,7 +35,7 @@ from trainwarden_exporter.status_page.page import status_json
 from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
 from trainwarden_remediator.alertmanager.webhook_payload import parse_notification
 from trainwarden_remediator.api import server
-from trainwarden_remediator.model import Decision, Verdict
+from trainwarden_remediator.model import Decision, Reason, Verdict
 from trainwarden_remediator.policy.failing_starts import mending
 
 GONE_ALERT: dict[str, Any] = {
@@ -349,3 +349,24 @@ async def test_the_line_of_a_run_that_has_finished_is_for_nobody(box: Box) -> No
     assert shown["headline"] == "TrainingTroubleLine on demo has not ended yet."
     over = "Its run has finished: the alert ends within 10 min of the line."
     assert (shown["who_acts"], shown["how"]) == (NOBODY, over)
+
+
+async def test_a_hold_decides_nothing_about_a_command_that_nobody_can_start_again(
+    box: Box,
+) -> None:
+    box.known = {}
+    async with staged(box) as stage:
+        journal = stage.remediator.journal
+        journal.record_alerts(parse_notification(delivery(box.alert(**GONE_ALERT))).alerts)
+        fire(box, GONE_ALERT)
+        (incident,) = journal.open_incidents()
+        stage.remediator.setup.config.hold_file.write_text(json.dumps({"who": "ann"}))
+        waits: dict[Reason, str] = {
+            "held": "ann, until the hold is lifted",
+            "managed_elsewhere": YOU,
+        }
+        for reason, who in waits.items():
+            journal.record_decisions([(incident, Decision(Verdict.WAIT, reason))])
+            shown = await seen(stage, FAILED, **GONE)
+            lines = "\n".join(describe(shown, every=True))
+            assert (shown["who_acts"], "trainwarden resume" in lines) == (who, who != YOU)
