@@ -202,7 +202,8 @@ class LogFollower:
             for line in lines:
                 timestamp, own = _line_time(file, chunk, line, read)
                 timestamp = min(timestamp, read if chunk.fresh else file.modified)
-                self._counters.record_values(line, timestamp)
+                dated = own is not None or chunk.fresh
+                self._counters.record_values(line, timestamp, dated=dated)
                 events += (
                     LineEvent(
                         spec.run,
@@ -212,7 +213,7 @@ class LogFollower:
                         match.groups,
                         timestamp,
                         chunk.fresh,
-                        is_bound=own is None and not chunk.fresh,
+                        is_bound=not dated,
                     )
                     for match in line.matches
                 )
@@ -275,12 +276,12 @@ class LogFollower:
             matches = self._counters.add(line, LineSource(origin, place), timestamp)
         elif own is not None:
             self._counters.record_uncounted(line, file.bookmark.origin, own)
-        timestamp, is_bound = min(timestamp, latest), own is None and not chunk.fresh
-        self._counters.record_values(line, timestamp)
+        timestamp, dated = min(timestamp, latest), own is not None or chunk.fresh
+        self._counters.record_values(line, timestamp, dated=dated)
         log = self.spec.run, self.spec.name, self.spec.role
         for match in matches:
             name, groups = match.pattern.name, match.groups
-            yield LineEvent(*log, name, groups, timestamp, chunk.fresh, is_bound=is_bound)
+            yield LineEvent(*log, name, groups, timestamp, chunk.fresh, is_bound=not dated)
 
     def _snapshot(self) -> LogSnapshot:
         listed = [file.status for file in self._files if file.is_listed and file.status is not None]
