@@ -9,6 +9,7 @@ from dataclasses import replace
 from trainwarden.autopsy.case import Case
 from trainwarden.autopsy.gather import after_end
 from trainwarden.autopsy.material import CheckpointFinding
+from trainwarden_exporter.checkpoints.last_finite import LastFinite
 from trainwarden_exporter.checkpoints.paced_reader import UnlimitedRate
 from trainwarden_exporter.checkpoints.prover import CheckpointProver, open_proofs
 
@@ -31,7 +32,7 @@ def with_proofs(case: Case, *, clock: Callable[[], float] = time.monotonic) -> C
             lambda: snapshot,
             state=state,
             rate=UnlimitedRate(),
-            finite_until=last,
+            last_finite=None if last is None else LastFinite(last),
             now=after_end,
             clock=clock,
         )

@@ -15,6 +15,7 @@ from trainwarden_exporter.checkpoints.entry_check import (
     Files,
     stat_files,
 )
+from trainwarden_exporter.checkpoints.last_finite import LastFinite
 from trainwarden_exporter.checkpoints.paced_reader import ReadRate, lower_priority
 from trainwarden_exporter.checkpoints.proofs import ProofSnapshot, build_snapshot, tracker_rule
 from trainwarden_exporter.checkpoints.scanner import CheckpointSnapshot
@@ -69,14 +70,14 @@ class CheckpointProver:
         *,
         state: StateFile[Records] | None = None,
         rate: ReadRate = HOST_RATE,
-        finite_until: int | None = None,
+        last_finite: LastFinite | None = None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.idle = False
         """Whether the last slice found nothing to check."""
         self._layout = spec.layout
-        self._finite_until = finite_until
+        self._last_finite = last_finite
         self._account = spec.location.account
         self._scan = scan
         self._filesystem = FileSystem()
@@ -215,14 +216,14 @@ class CheckpointProver:
         return sorted(found, key=lambda item: item[1].sort_key, reverse=True)
 
     def _to_prove(self, listed: list[tuple[str, StepDir]]) -> list[tuple[str, StepDir]]:
-        """Returns the newest ones, and those up to the last step with a finite loss, if given."""
-        if (last := self._finite_until) is None:
+        """Returns the newest ones, and those from before the last finite loss, if given."""
+        if (last := self._last_finite) is None:
             return listed[:MAX_PROVED]
         offset = self._layout.step_offset
         early = [
             (path, one)
             for path, one in listed
-            if not counts_epochs(path) and (step := one.step(offset)) is not None and step <= last
+            if last.covers(None if counts_epochs(path) else one.step(offset), one.changed_at)
         ]
         return [*listed[:MAX_PROVED], *early[:MAX_PROVED]]
 

@@ -39,19 +39,26 @@ class LogValue:
     timestamp: float
     finite_until: int | None = None
     """The last step with a finite value from which no step was made again; None if unknown."""
+    finite_at: float = 0.0
+    """A time before this line at which the last line had a finite value; 0 if none is known."""
+    dated: bool = False
+    """Whether no later line was written at its time already: it is not that of a late reading."""
 
     @property
     def finite(self) -> bool:
         return math.isfinite(self.number)
 
-    def next(self, number: float, timestamp: float, step: int | None) -> LogValue:
+    def next(self, number: float, timestamp: float, step: int | None, *, dated: bool) -> LogValue:
         """Returns the value that follows, of `step`."""
         until = step
         if not math.isfinite(number):
             until = self.finite_until
             if until is not None and step is not None:
                 until = min(until, step - 1)  # a resume may have gone back
-        return LogValue(number, timestamp, until)
+        # lines that were read together have the same time
+        before = self.finite and self.dated and self.timestamp < timestamp
+        finite_at = self.timestamp if before else self.finite_at
+        return LogValue(number, timestamp, until, finite_at, dated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,7 @@ class LineCounters:
         )
         self._step: int | None = None
         self._finite_until = dict(counts.finite_until)
+        self._finite_at = dict(counts.finite_at)
         self._failed_trials: dict[str, float] = {}
         self._unnamed: dict[str, tuple[str, str]] = {}
         """The last traceback of each stream whose exception is not read yet."""
@@ -154,18 +162,22 @@ class LineCounters:
         for match in line.matches:
             self._record_time(match.pattern.name, timestamp)
 
-    def record_values(self, line: MatchedLine, timestamp: float) -> None:
-        """Records the numbers of `line`; they are of its step, or of the last one before it."""
+    def record_values(self, line: MatchedLine, timestamp: float, *, dated: bool = True) -> None:
+        """Records the numbers of `line`; they are of its step, or of the last one before it.
+
+        `dated`: see `LogValue`.
+        """
         text = line.text.decode(errors="replace")
         self._step = line.step_after(self._step)
         if line.only_hints_at_step:
             self.unread_step = shorten_line(redact(text))
         for match in line.matches:
             for name, number in gauge_values(match, text):
-                before = LogValue(math.nan, timestamp, self._finite_until.pop(name, None))
+                until, at = self._finite_until.pop(name, None), self._finite_at.pop(name, 0.0)
+                before = LogValue(math.nan, timestamp, until, at)
                 known = self.values.get(name, before)
                 if known.timestamp <= timestamp:
-                    self.values[name] = known.next(number, timestamp, self._step)
+                    self.values[name] = known.next(number, timestamp, self._step, dated=dated)
 
     def name_exception(self, origin: str, following: str) -> None:
         """Shows the exception instead of the last traceback of a stream, if `following` names it.
@@ -188,17 +200,20 @@ class LineCounters:
     @property
     def counts(self) -> Counts:
         """Returns the counts, without those of the deduplicator."""
+        lost = {name: value for name, value in self.values.items() if not value.finite}
         found = {
             name: value.finite_until
-            for name, value in self.values.items()
-            if not value.finite and value.finite_until is not None
+            for name, value in lost.items()
+            if value.finite_until is not None
         }
+        times = {name: value.finite_at for name, value in lost.items()}
         return Counts(
             matches=dict(self._matches),
             last_matches=dict(self._last),
             troubles=self._errors,
             streaks={origin: dict(streak) for origin, streak in self._streaks.items()},
             finite_until={**self._finite_until, **found},
+            finite_at={**self._finite_at, **times},
         )
 
     @property

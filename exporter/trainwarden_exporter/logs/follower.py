@@ -202,7 +202,8 @@ class LogFollower:
             for line in lines:
                 timestamp, own = _line_time(file, chunk, line, read)
                 timestamp = min(timestamp, read if chunk.fresh else file.modified)
-                self._counters.record_values(line, timestamp)
+                dated = own is not None or chunk.fresh
+                self._counters.record_values(line, timestamp, dated=dated)
                 events += (
                     LineEvent(
                         spec.run,
@@ -212,7 +213,7 @@ class LogFollower:
                         match.groups,
                         timestamp,
                         chunk.fresh,
-                        is_bound=own is None and not chunk.fresh,
+                        is_bound=not dated,
                         missed=chunk.missed,
                     )
                     for match in line.matches
@@ -276,8 +277,8 @@ class LogFollower:
             matches = self._counters.add(line, LineSource(origin, place), timestamp)
         elif own is not None:
             self._counters.record_uncounted(line, file.bookmark.origin, own)
-        timestamp, is_bound = min(timestamp, latest), own is None and not chunk.fresh
-        self._counters.record_values(line, timestamp)
+        timestamp, dated = min(timestamp, latest), own is not None or chunk.fresh
+        self._counters.record_values(line, timestamp, dated=dated)
         log = self.spec.run, self.spec.name, self.spec.role
         for match in matches:
             name, groups = match.pattern.name, match.groups
@@ -287,7 +288,7 @@ class LogFollower:
                 groups,
                 timestamp,
                 chunk.fresh,
-                is_bound=is_bound,
+                is_bound=not dated,
                 missed=chunk.missed,
             )
 

@@ -89,6 +89,8 @@ class Counts:
     copies: DeduplicationCounts = field(default_factory=dict)
     finite_until: Mapping[str, int] = field(default_factory=dict)
     """By name of a value, the last step with a finite one, while the last one is not."""
+    finite_at: Mapping[str, float] = field(default_factory=dict)
+    """The same by time (Unix seconds); 0 where no time is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from datetime import datetime
 from math import inf
 from pathlib import Path
 
+from trainwarden_exporter.checkpoints.last_finite import LastFinite
 from trainwarden_exporter.checkpoints.paced_reader import UnlimitedRate
 from trainwarden_exporter.checkpoints.proofs import (
     CheckpointProof,
@@ -47,6 +48,10 @@ MAX_SCANS = 8
 SETTLING = "settling"
 """The word for an incomplete checkpoint that was just written, as its layout has no proof."""
 AFTER_FINITE = "saved after the last step with a finite loss"
+NOT_KNOWN_SINCE = (
+    "since when is not known, nor which checkpoint is from before: the first line with such a loss"
+    " in the log shows it"
+)
 
 _MEANINGS: Mapping[ProofState, str] = {
     "proved": "its content was read, and is sound, as far as its format shows",
@@ -66,8 +71,8 @@ class CheckpointList:
 
     spec: CheckpointSpec
     proofs: ProofSnapshot
-    finite_until: int | None = None
-    """The last step with a finite loss, if the last loss is not finite."""
+    last_finite: LastFinite | None = None
+    """Until when the loss was finite, if the last one is not."""
     left_out: int = 0
     """Number of older checkpoints that were not read."""
     seen_at: float = 0.0
@@ -84,29 +89,32 @@ class CheckpointList:
 
     def is_late(self, proof: CheckpointProof) -> bool:
         """Whether it was saved after the loss became NaN or infinite."""
-        last = self.finite_until
-        return last is not None and proof.run_step is not None and proof.run_step > last
+        return self._is_early(proof) is False
+
+    def _is_early(self, proof: CheckpointProof) -> bool | None:
+        """Whether it was saved before the loss became so, if ever; None if unknown."""
+        last = self.last_finite
+        return last is None or last.covers(proof.run_step, proof.step_dir.changed_at)
 
     @property
     def unclear(self) -> bool:
         """Whether it is not known of a proved checkpoint whether it is from before such a loss."""
-        return self.finite_until is not None and any(
-            one.state == "proved" and one.step is not None and one.run_step is None
-            for one in self.proofs.checkpoints
+        return any(
+            one.state == "proved" and self._is_early(one) is None for one in self.proofs.checkpoints
         )
 
     @property
     def newest_good(self) -> CheckpointProof | None:
-        """The newest proved checkpoint, as far as is known from before such a loss.
+        """The newest proved checkpoint that is known to be from before such a loss.
 
-        An epoch does not show that.
+        None where that is not known of each: an epoch, for example, does not show it.
         """
         if self.unclear:
             return None
         found = [one for one in self.proofs.checkpoints if one.state == "proved"]
-        good = [one for one in found if not self.is_late(one)]
+        good = [one for one in found if self._is_early(one)]
         newest = self.proofs.newest_proved
-        if newest is None or newest in good:
+        if newest is None or self._is_early(newest):
             return newest
         return max(good, key=lambda one: (one.step or 0, one.step_dir.changed_at), default=None)
 
@@ -137,8 +145,11 @@ class CheckpointList:
         if problem:
             yield f"  A resume would take a damaged checkpoint: {printable(problem)}"
         yield f"  Newest proved checkpoint: {_name(self.proofs.newest_proved)}"
-        if (last := self.finite_until) is not None:
-            yield f"  The loss is NaN or infinite, and was finite until step {last}"
+        if (last := self.last_finite) == LastFinite():
+            yield f"  The loss is NaN or infinite; {NOT_KNOWN_SINCE}"
+        elif last is not None:
+            until = f"step {last.step}" if last.step is not None else _format_time(last.time)
+            yield f"  The loss is NaN or infinite, and was finite until {until}"
             good = self.newest_good
             none = "not known: their names have an epoch, and no step" if self.unclear else "none"
             where = none if good is None else f"{printable(good.path)}: resume from it"
@@ -148,10 +159,9 @@ class CheckpointList:
         names = [printable(Path(one.path).name) for one in self.proofs.checkpoints]
         width = max(map(len, names))
         for name, one in zip(names, self.proofs.checkpoints, strict=True):
-            saved = datetime.fromtimestamp(one.step_dir.changed_at).astimezone()
             step = "" if one.step is None else str(one.step)
             size = format_size(one.step_dir.size)
-            when, word = f"{saved:%Y-%m-%d %H:%M:%S}", self._word(one)
+            when, word = _format_time(one.step_dir.changed_at), self._word(one)
             yield f"  {step:>9}  {name:<{width}}  {when}  {size:>9}  {word}"
             if self.is_late(one):
                 yield f"             {AFTER_FINITE}"
@@ -170,7 +180,9 @@ class CheckpointList:
             "is_copy": self.spec.is_copy,
             "resume_problem": printable(self.proofs.resume_problem),
             "newest_proved": None if newest is None else printable(newest.path),
-            "loss_finite_until": self.finite_until,
+            "loss_not_finite": self.last_finite is not None,
+            "loss_finite_until": self.last_finite and self.last_finite.step,
+            "loss_finite_at": self.last_finite and (self.last_finite.time or None),
             "newest_good": None if good is None else printable(good.path),
             "checkpoints": [
                 {
@@ -203,9 +215,9 @@ def list_checkpoints(
     specs = (*checkpoint_specs(run), *copy_specs(run))
     found: dict[tuple[str, bool], list[CheckpointList]] = {}
     # within some seconds, as before a start, no logs are read
-    finite_until = _loss_finite_until(run, state_folder) if seconds == inf else None
+    last_finite = _last_finite_loss(run, state_folder) if seconds == inf else None
     for spec in specs:
-        kind = _list_kind(spec, state_folder, seconds, finite_until)
+        kind = _list_kind(spec, state_folder, seconds, last_finite)
         found.setdefault((spec.layout.folder, spec.is_copy), []).append(kind)
     return [
         one
@@ -215,9 +227,9 @@ def list_checkpoints(
 
 
 def _list_kind(
-    spec: CheckpointSpec, state_folder: Path | None, seconds: float, finite_until: int | None
+    spec: CheckpointSpec, state_folder: Path | None, seconds: float, last_finite: LastFinite | None
 ) -> CheckpointList:
-    scanner = CheckpointScanner(spec, listed=MAX_LISTED if finite_until is None else MAX_ENTRIES)
+    scanner = CheckpointScanner(spec, listed=MAX_LISTED if last_finite is None else MAX_ENTRIES)
     snapshot = scanner()
     for _ in range(MAX_SCANS):
         if not snapshot.result.unexamined_count:
@@ -226,7 +238,7 @@ def _list_kind(
     known = open_proofs(state_folder, spec).value
     state = StateFile(None, type(known), empty=known)
     prover = CheckpointProver(
-        spec, lambda: snapshot, state=state, rate=UnlimitedRate(), finite_until=finite_until
+        spec, lambda: snapshot, state=state, rate=UnlimitedRate(), last_finite=last_finite
     )
     proofs = prover.prove_all(seconds)
     if spec.is_copy:  # no resume takes one
@@ -238,15 +250,15 @@ def _list_kind(
     ]
     left_out = len(proofs.checkpoints) - len(shown)
     proofs = replace(proofs, checkpoints=tuple(shown))
-    return CheckpointList(spec, proofs, finite_until, left_out, time.time())
+    return CheckpointList(spec, proofs, last_finite, left_out, time.time())
 
 
-def _loss_finite_until(run: RunConfig, state_folder: Path | None) -> int | None:
-    """Returns the last step with a finite loss, while the last loss in a log is not finite.
+def _last_finite_loss(run: RunConfig, state_folder: Path | None) -> LastFinite | None:
+    """Returns until when the loss was finite, while the last loss in a log is not.
 
     Goes on where the exporter has read a log, else reads it from its start; for some seconds.
     """
-    store, steps = LogStateStore(state_folder), list[int]()
+    store, found = LogStateStore(state_folder), list[LastFinite]()
     for spec in log_specs(run):
         state = store.load(run.name, spec.name)
         follower = LogFollower(spec, state if state.listed else replace(state, listed=1.0))
@@ -255,9 +267,16 @@ def _loss_finite_until(run: RunConfig, state_folder: Path | None) -> int | None:
             follower.poll()
             if follower.changes == before:
                 break
-        found = follower.retire().counts.finite_until
-        steps += [until for name, until in found.items() if "loss" in name]
-    return min(steps, default=None)
+        counts = follower.retire().counts
+        steps, times = counts.finite_until, counts.finite_at
+        lost = [name for name in {**steps, **times} if "loss" in name]
+        found += [LastFinite(steps.get(name), times.get(name, 0.0)) for name in lost]
+    if not found:
+        return None
+    return LastFinite(
+        min((one.step for one in found if one.step is not None), default=None),
+        min((one.time for one in found if one.time), default=0.0),
+    )
 
 
 def check_checkpoints(context: PreflightContext) -> Finding | None:
@@ -290,6 +309,10 @@ def check_checkpoints(context: PreflightContext) -> Finding | None:
         tuple(line for one in lists for line in one.lines()),
         "resume from a proved one by the option of the framework, or move the damaged one away",
     )
+
+
+def _format_time(time: float) -> str:
+    return f"{datetime.fromtimestamp(time).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def _name(proof: CheckpointProof | None) -> str:

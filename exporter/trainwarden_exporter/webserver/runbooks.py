@@ -94,7 +94,10 @@ def first_step(alert: str, labels: Mapping[str, str]) -> str:
 
 NOTHING_SAVED = "no complete checkpoint of it is known: it begins at step 0"
 """Of a run with a value that is not finite, and without a checkpoint from before it."""
-_RESUMES = re.compile(r"Then resume from .*? proved one\.")
+_RESUMES = re.compile(r"Then resume from .*? proved one[^.]*\.")
+IF_KNOWN = ", if known"
+"""Whether `trainwarden checkpoints` names one, as long as the step of the last finite loss is not
+known."""
 
 
 def with_finite_step(step: str, finite_until: float | None, sound: str | None = "") -> str:
@@ -108,7 +111,8 @@ def with_finite_step(step: str, finite_until: float | None, sound: str | None = 
     if finite_until is None or FINITE_UNTIL not in step:
         return step
     named = f" That is `{sound}`." if sound else ""
-    return step.replace(FINITE_UNTIL, f"step {finite_until:,.0f}") + named
+    known = step.replace(FINITE_UNTIL, f"step {finite_until:,.0f}")
+    return known.replace(IF_KNOWN, "") + named
 
 
 @dataclass(frozen=True, slots=True)

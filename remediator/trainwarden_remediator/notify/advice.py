@@ -9,7 +9,7 @@ from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import stop_command
 from trainwarden_exporter.runtime.formatting import format_clock
-from trainwarden_exporter.webserver.runbooks import NOTHING_SAVED, first_step
+from trainwarden_exporter.webserver.runbooks import IF_KNOWN, NOTHING_SAVED, first_step
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.restart_methods.run import start_in
 from trainwarden_remediator.config.schema import Setup
@@ -94,7 +94,8 @@ def _without_nan(event: Event, key: WorkerKey, setup: Setup) -> str:
     )
     if event.kind == "unhandled" and (not again or "trainwarden checkpoints" in detail):
         return again
-    where = f"`trainwarden checkpoints {key.run}` names the checkpoint to go back to."
+    unknown = "" if "finite_until" in event.facts else IF_KNOWN
+    where = f"`trainwarden checkpoints {key.run}` names the checkpoint to go back to{unknown}."
     if nothing_saved:
         where = "" if NOTHING_SAVED in detail else f"{NOTHING_SAVED.capitalize()}."
     return f"{where} {again}".strip()

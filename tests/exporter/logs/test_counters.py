@@ -131,6 +131,29 @@ def test_of_a_value_that_is_no_longer_finite_the_last_step_before_is_known() -> 
     assert add("step 21 loss nan", 6.0) == 20
 
 
+def test_without_a_step_the_time_is_known_at_which_a_value_was_finite() -> None:
+    generic = get_framework("generic")
+    patterns = (*generic.lines, *generic.default_lines)
+    one = LineCounters("run", "log", patterns)
+
+    def add(loss: str, timestamp: float, *, dated: bool = True) -> float:
+        text = f"{{'loss': {loss}, 'epoch': 0.1}}"
+        one.record_values(parse(text, patterns), timestamp, dated=dated)
+        return one.counts.finite_at.get("loss", -1.0)
+
+    assert add("nan", 1.0) == 0.0, "it was never finite"
+    assert [add("1.5", 2.0), add("1.4", 3.0)] == [-1.0, -1.0]
+    # Read together with the last finite one: which was written first is not known.
+    assert [add("nan", 3.0), add("inf", 4.0)] == [2.0, 2.0]
+    assert [add("1.5", 5.0), add("nan", 6.0)] == [-1.0, 5.0]
+    # Of lines that were there at the first reading, only the last write is known.
+    assert [add("1.5", 7.0, dated=False), add("nan", 8.0)] == [-1.0, 5.0]
+    again = LineCounters("run", "log", patterns, one.counts)
+    assert again.counts.finite_at == {"loss": 5.0}
+    again.record_values(parse("{'loss': nan, 'epoch': 0.1}", patterns), 9.0)
+    assert again.counts.finite_at == {"loss": 5.0}
+
+
 @pytest.mark.parametrize(
     ("line", "shown"),
     [

@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from trainwarden_exporter.__main__ import main
 from trainwarden_exporter.config import Config, load_config
 from trainwarden_exporter.logs.follower import LogFollower
 from trainwarden_exporter.logs.state_store import LogStateStore
-from trainwarden_exporter.preflight.checkpoints import check_checkpoints
+from trainwarden_exporter.preflight.checkpoints import NOT_KNOWN_SINCE, check_checkpoints
 from trainwarden_exporter.preflight.report import PreflightContext
 from trainwarden_exporter.run_specs import log_specs
 
@@ -199,6 +200,59 @@ def test_an_epoch_in_the_name_of_a_checkpoint_is_compared_with_no_step(
     states = [one["state"] for one in kind["checkpoints"]]
     assert states.count("proved") == 8  # as many as of any run: none is known to be from before
     assert not any(one["after_finite_loss"] for one in kind["checkpoints"])
+
+
+@pytest.mark.parametrize("source", ["exporter", "times", "neither"])
+def test_of_a_log_without_steps_the_time_of_a_loss_shows_which_checkpoint_is_from_before(
+    tmp_path: Path, config_file: Path, capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    """The time is that of an exporter, or of the line; without either it is not known."""
+    config_file.write_text(
+        "runs: [{name: demo, framework: trl, path: out, logs: [{name: trainer, files:"
+        " [train.log]}]}]\nruns_folder: runs.d\nstate_folder: state\n"
+    )
+    config = load_config(config_file)
+    log = tmp_path / "out" / "train.log"
+    log.parent.mkdir()
+    log.touch()
+    store, (spec,) = LogStateStore(config.state_folder), log_specs(config.runs[0])
+    begin = log.stat().st_mtime - HOUR_AGO
+    now = [begin]
+    follower = LogFollower(spec, now=lambda: now[0])
+    for step, loss in (10, "0.5"), (20, "nan"), (30, "nan"):
+        if source == "exporter":
+            follower.poll()
+        save(tmp_path / "out", step)
+        saved = (tmp_path / "out" / f"checkpoint-{step}" / "model.safetensors").stat().st_mtime
+        now[0] = saved + 3
+        stamp = f"{datetime.fromtimestamp(now[0]).astimezone():%Y-%m-%d %H:%M:%S} "
+        with log.open("a") as file:
+            file.write(f"{stamp if source == 'times' else ''}{{'loss': {loss}, 'epoch': 0.1}}\n")
+        os.utime(log, (now[0], now[0]))
+    if source == "exporter":
+        follower.poll()
+        store.set_followers((follower,))
+        store.save()
+        store.close()
+    command = ["checkpoints", "demo", f"--config.file={config_file}"]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "  Newest proved checkpoint: checkpoint-30" in shown
+    assert main([*command, "--json"]) == 0
+    (kind,) = json.loads(capsys.readouterr().out)
+    late = [one["step"] for one in kind["checkpoints"] if one["after_finite_loss"]]
+    assert (kind["loss_not_finite"], kind["loss_finite_until"]) == (True, None)
+    if source == "neither":
+        assert (late, kind["newest_good"], kind["loss_finite_at"]) == ([], None, None)
+        assert shown.splitlines()[-1] == f"  The loss is NaN or infinite; {NOT_KNOWN_SINCE}"
+        assert "resume from it" not in shown
+        return
+    good = f"{tmp_path}/out/checkpoint-10"
+    assert (sorted(late), kind["newest_good"]) == ([20, 30], good)
+    last = f"  Newest proved checkpoint from before: {good}: resume from it"
+    assert shown.splitlines()[-1] == last
+    at = datetime.fromtimestamp(kind["loss_finite_at"]).astimezone()
+    assert f"and was finite until {at:%Y-%m-%d %H:%M:%S}" in shown
 
 
 @pytest.mark.parametrize("state", ["running", "stopped"])

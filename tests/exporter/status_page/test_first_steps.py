@@ -63,4 +63,4 @@ def test_the_step_of_a_loss_that_is_not_finite_has_the_number_itself() -> None:
     )
     (unknown,) = first_steps(shown, sound={"first": (None, "")})
     assert "no later than the last finite value, not from the newest" in unknown.step
-    assert unknown.step.endswith("names the newest proved one.")
+    assert unknown.step.endswith("names the newest proved one, if known.")

@@ -207,7 +207,7 @@ def test_an_alert_that_nobody_handles_has_the_commands_of_its_run(tmp_path: Path
 def test_a_loss_that_is_nan_is_not_started_again_from_its_newest_checkpoint(tmp_path: Path) -> None:
     call = unhandled("TrainingNotFinite")
     text = advised(tmp_path, call, saves=True)
-    names = "`trainwarden checkpoints demo` names the checkpoint to go back to."
+    names = "`trainwarden checkpoints demo` names the checkpoint to go back to, if known."
     stop = "`trainwarden stop demo` ends it."
     moves = f"{stop} Move the checkpoints from after the last finite value to another"
     assert text.startswith(f"{names} {moves}")
