@@ -25,7 +25,7 @@ MAX_NAMES = 2_000
 SCAN_SHARE = 0.1
 """Share of a collector's scan budget for each possible checkpoint folder."""
 
-_DIGITS = re.compile(r"\d+")
+_NUMBER = re.compile(r"\d+(?:\.\d+)*")
 # A name like rollout-0 is that of a worker, not the batch of a step.
 _NUMBERED_FOLDER = re.compile(r"step|ckpt|checkpoint|iter|epoch|weight|version", re.IGNORECASE)
 _NUMBERED_FILE = re.compile(rf"{_NUMBERED_FOLDER.pattern}|batch|model", re.IGNORECASE)
@@ -215,7 +215,7 @@ def _read_step_folder(folder: Path) -> StepFolder | None:
         return None
     shape, names = max(finished.items(), key=lambda group: len(group[1]))
     unfinished = [other for other in groups if _UNFINISHED.search(other)]
-    newest_first = sorted(names, key=lambda name: -int(_DIGITS.findall(name)[-1]))
+    newest_first = sorted(names, key=lambda name: -int(_numbers(name)[-1][0]))
     return StepFolder(
         folder,
         _kind(folder),
@@ -228,17 +228,23 @@ def _read_step_folder(folder: Path) -> StepFolder | None:
 
 def _is_entry(name: str, *, folder: bool) -> bool:
     words = _NUMBERED_FOLDER if folder else _NUMBERED_FILE
-    return bool(words.search(name) and _DIGITS.search(name))
+    return bool(words.search(name) and _numbers(name))
+
+
+def _numbers(name: str) -> list[re.Match[str]]:
+    """Returns the whole numbers in a name: a step is none with a point, as a loss of 0.52 is."""
+    return [found for found in _NUMBER.finditer(name) if "." not in found[0]]
 
 
 def _entry_pattern(name: str) -> str:
-    """Returns `name` as a regular expression in which the last number is the step."""
-    *_, last = _DIGITS.finditer(name)
+    """Returns `name` as a regular expression in which the last whole number is the step."""
+    last = _numbers(name)[-1]
     head = "".join(
         (r"\d+" if index % 2 else re.escape(piece))
         for index, piece in enumerate(re.split(r"(\d+)", name[: last.start()]))
     )
-    return rf"{head}(?P<step>\d+){re.escape(name[last.end() :])}"
+    tail = r"\d+".join(map(re.escape, re.split(r"\d+", name[last.end() :])))
+    return rf"{head}(?P<step>\d+){tail}"
 
 
 def _kind(folder: Path) -> Kind:

@@ -99,7 +99,6 @@ COMMON_ERROR_PATTERNS: tuple[LinePattern, ...] = (
         r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",
         r"std::bad_alloc",
         r"^MemoryError\b|[ :]MemoryError: ",
-        r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) is killed by signal",
         r"\bBus error\b.*shared memory|insufficient shared memory",
     ),
     error_line(
@@ -180,6 +179,7 @@ COMMON_ERROR_PATTERNS: tuple[LinePattern, ...] = (
         r"failed \(exitcode: -\d+\)",
         r"Signal \d+ \(SIG(?:KILL|SEGV|ABRT|BUS|ILL|FPE)\) received by PID",
         r"Fatal Python error: ",
+        r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) is killed by signal",
     ),
     # One of the run, or a process of a sandbox or a pool, whose crash the run gets over.
     error_line(

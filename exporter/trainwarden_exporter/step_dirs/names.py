@@ -6,7 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_EPOCH = re.compile(r"(?i)(?:epoch|(?<![a-z])ep)s?[^a-z\d/]{0,2}\d+(?:\.[a-z]\w*)*$")
+_EPOCH = re.compile(
+    r"(?i)(?:epoch|(?<![a-z])ep)s?[^a-z\d/]{0,2}\d+"
+    r"(?:[-_ ,]+[a-z_]+=?-?\d+\.\d+)*(?:\.[a-z]\w*)*$"
+)
 
 
 def counts_epochs(path: str) -> bool:

@@ -288,6 +288,12 @@ def save_by(folder: Path, *names: str) -> None:
     ("names", "shown", "resume", "step"),
     [
         (("epoch_6.pt", "epoch_7.pt"), "`epoch_7.pt`, epoch 7, ", "that checkpoint; its", None),
+        (
+            ("epoch=2-val_loss=0.61.ckpt", "epoch=3-val_loss=0.52.ckpt"),
+            "`epoch=3-val_loss=0.52.ckpt`, epoch 3, ",
+            "that checkpoint; its",
+            None,
+        ),
         (("checkpoint-epoch-7",), "`checkpoint-epoch-7`, epoch 7, ", "that checkpoint; its", None),
         (("epoch=2-step=300.ckpt",), "`epoch=2-step=300.ckpt`, step 300, ", "step 301; steps", 300),
     ],
@@ -319,6 +325,19 @@ def test_of_checkpoints_by_epoch_none_is_known_to_be_from_before_the_loss_became
     assert f"| **Last good checkpoint** | {unclear} |" in report
     assert "| **A resume begins at** | not known |" in report
     assert "Resume from" not in report
+
+
+def test_a_loss_in_the_name_of_a_checkpoint_is_no_step(tmp_path: Path) -> None:
+    write(tmp_path / "train.log", [f"step {step}/900 loss: 1.0" for step in range(1, 701)])
+    save_by(tmp_path, "ckpt-val_loss=0.61.ckpt", "ckpt-val_loss=0.52.ckpt")
+    assert as_data(examine(tmp_path))["resume_step"] in (None, 1)
+
+
+def test_a_lost_worker_of_a_data_loader_does_not_prove_that_memory_was_full(tmp_path: Path) -> None:
+    lines = [f"step {step}/900 loss: 1.0" for step in range(1, 41)]
+    lost = "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Killed. "
+    write(tmp_path / "train.log", [*lines, lost])
+    assert first_cause(tmp_path) == "killed"
 
 
 def test_an_incomplete_checkpoint_is_not_the_one_to_resume_from(tmp_path: Path) -> None:

@@ -97,7 +97,6 @@ QUOTED = {
         ),
         "Out of memory: Killed process 4711 (python3) total-vm:123kB, anon-rss:456kB",
         "OSError: [Errno 12] Cannot allocate memory",
-        "RuntimeError: DataLoader worker (pid 812) is killed by signal: Killed. ",
         "MemoryError",
         "terminate called after throwing an instance of 'std::bad_alloc'",
     ),
@@ -176,6 +175,7 @@ QUOTED = {
         ),
     ),
     "process_killed": (
+        "RuntimeError: DataLoader worker (pid 812) is killed by signal: Killed. ",
         (
             "torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: -9) "
             "local_rank: 0 (pid: 4711) of binary: /usr/bin/python3"
