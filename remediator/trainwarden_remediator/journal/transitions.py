@@ -150,7 +150,7 @@ def _outage_of(db: sqlite3.Connection, alert: Alert) -> int | None:
             " AND coalesce(resolved_at, last_received_at) > :since ORDER BY id DESC LIMIT 1"
         )
     elif alert.labels.get("path"):
-        # The same disk: one that is full is an alert in bytes, and another in checkpoints.
+        # A full disk is an alert in bytes, and another one in checkpoints.
         query = (
             "SELECT coalesce(part_of, id), NULL AS outcome FROM incident"
             " WHERE alert = :alert AND run = :run AND worker = :worker"

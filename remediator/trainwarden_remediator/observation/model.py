@@ -286,6 +286,16 @@ class ExporterState:
     """Why it is unknown for all runs whether a checkpoint is being written, or ""."""
 
     @property
+    def all_runs(self) -> Mapping[str, RunState]:
+        """The runs, also those without a step, which only their workers show."""
+        own: dict[str, list[WorkerState]] = {}
+        for key, worker in self.workers.items():
+            own.setdefault(key.run, []).append(worker)
+        others = own.keys() - self.runs.keys() - {""}
+        found = {run: all(one.finished for one in own[run]) for run in sorted(others)}
+        return {**self.runs, **{run: RunState(finished=ended) for run, ended in found.items()}}
+
+    @property
     def finished_runs(self) -> frozenset[str]:
         return frozenset(name for name, run in self.runs.items() if run.finished)
 

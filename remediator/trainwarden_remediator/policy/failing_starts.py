@@ -40,6 +40,7 @@ tries again."""
 FAILED_AFTER = "It failed after"
 """How the advice on a worker that fails at each start begins: with how often it was restarted."""
 
+_NEVER_STARTS = "It can never start"
 _NO_HELP = "Another restart alone does not help"
 _FOR_A_WHILE = "Each restart helps for a while"
 _UNTIL_CRASH = "Each restart helps until the next crash, and repeats what was not saved"
@@ -132,6 +133,8 @@ def mending(
         return ""
     shown = (error or ("" if one is None else shown_error(one.last_lines))).replace("`", "'")
     does = f"{helps}: mend the cause, then start it"
+    if who == _NEVER_STARTS:  # nothing has restarted it
+        does = "Mend the cause, then start it"
     if who_acts == REMEDIATOR:
         again = "The remediator tries again; once the cause is mended, you can start it"
         does = f"{helps}. {again}" if helps == _UNTIL_CRASH else again
@@ -196,5 +199,5 @@ def _who(failed: Sequence[PastAction], announced: Announcement | None, *, doing:
         count = len(announced.own_restarts)
         return f"{FAILED_AFTER} {_all_of(count, 'by `--restart on-failure`')}"
     if announced is not None and announced.never_works:
-        return "It can never start"
+        return _NEVER_STARTS
     return ""

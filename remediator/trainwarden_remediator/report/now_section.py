@@ -58,7 +58,7 @@ def _runs(current: CurrentState, style: ReportStyle, now: float) -> Iterator[str
         yield f"**The state of the runs is not known**: {why}."
         return
     # What stands still comes first: it costs time until an operator acts.
-    runs = sorted(exporter.runs.items(), key=lambda item: not _is_interrupted(item[1], now))
+    runs = sorted(exporter.all_runs.items(), key=lambda item: not _is_interrupted(item[1], now))
     for name, run in runs:
         yield _run(name, run, style, now)
         if run.attempts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from trainwarden_exporter.runtime.formatting import format_duration, plural
@@ -69,19 +69,19 @@ def opening(
         if (down := downtime(one)) is not None:
             costs[_fault(one)] = down
     faults = _fault_sentence(incidents, costs, period)
-    if isinstance(exporter, ExporterState) and len(exporter.runs) > MAX_RUNS:
-        return f"{_many_runs_sentence(exporter, unwell)}\n\n{faults}"
+    if isinstance(exporter, ExporterState) and len(exporter.all_runs) > MAX_RUNS:
+        return f"{_many_runs_sentence(exporter.all_runs, unwell)}\n\n{faults}"
     return f"{_time_sentence(exporter, costs, now)} {faults}"
 
 
-def _many_runs_sentence(exporter: ExporterState, unwell: Mapping[str, Trouble]) -> str:
-    states = [unwell.get(name) for name in exporter.runs]
+def _many_runs_sentence(runs: Collection[str], unwell: Mapping[str, Trouble]) -> str:
+    states = [unwell.get(name) for name in runs]
     count, well = len(states), states.count(None)
     if well == count:
         return f"All {count} runs are well."
     parts = [(well, "is well", "")]
     parts += [(states.count(one), words, "") for one, words in _TROUBLES.items()]
-    yours = [name for name in exporter.runs if unwell.get(name) == "yours"]
+    yours = [name for name in runs if unwell.get(name) == "yours"]
     more = f" and {len(yours) - MAX_NAMES} more" if len(yours) > MAX_NAMES else ""
     parts.append((len(yours), "needs you", f": {text(', '.join(yours[:MAX_NAMES]))}{more}"))
     shown = (f"{_counted(number, what)}{names}" for number, what, names in parts if number)
@@ -103,7 +103,7 @@ def _time_sentence(exporter: ExporterState | str, costs: Mapping[Fault, float], 
         if run.counted_seconds
     ]
     if not known:
-        return "No watched run has made a step." if exporter.runs else "No run was watched."
+        return "No watched run has made a step." if exporter.all_runs else "No run was watched."
     return "; ".join(known) + "."
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from trainwarden_exporter.runtime.formatting import plural
+from trainwarden_exporter.runtime.responsibility import STALL
 from trainwarden_remediator.journal.event_text import brief_reason, describe_reason
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, WORKER_GONE
 from trainwarden_remediator.policy.alert_end import outlasts_stop
@@ -151,6 +152,9 @@ def _ended_headline(incident: IncidentRecord, reasons: list[str]) -> Headline:
     if _was_stopped(incident):
         sentence = f"The alert has ended: **{describe_reason('stopped')}**."
         return Headline("stopped", "stopped by an operator", sentence)
+    if incident.repairs and _stands_again(incident, incident.repairs[-1]):
+        sentence = "The alert has ended; the run **stands still again**."
+        return Headline("open", "**stands still again**", sentence)
     if incident.repairs and _still_stands(incident, incident.repairs[-1]):
         sentence = "The alert has ended; the run has made **no new step** since the action."
         return Headline("open", "**no new step**", sentence)
@@ -187,15 +191,36 @@ def _was_stopped(incident: IncidentRecord) -> bool:
     )
 
 
+def _stands_again(incident: IncidentRecord, action: ActionRecord) -> bool:
+    """Whether an action has not healed a stall, and nothing of the run has moved since.
+
+    The alert comes again once the run is over its limit, or its stacks prove that it hangs.
+    """
+    run, is_stall = _run_now(incident, action), any(one.alert == STALL for one in incident.alerts)
+    moved_at, seen_at = run.get("progress_at"), action.outcome_at
+    stands = moved_at is not None and seen_at is not None and moved_at < seen_at
+    alive = run.get("trainer_processes") != 0 and not run.get("finished")
+    return action.outcome == "not_healed" and is_stall and stands and alive
+
+
+def _run_now(incident: IncidentRecord, action: ActionRecord) -> Mapping[str, Any]:
+    """Returns what the exporter shows now of the run of an incident, whose last action is `action`.
+
+    Nothing where something has taken the worker over: that ends the incident.
+    """
+    if incident.now is None or any("taken_over" in one.facts for one in incident.events_of(action)):
+        return {}
+    found: Mapping[str, Any] = incident.now.exporter_facts("runs").get(incident.affected_run, {})
+    return found
+
+
 def _still_stands(incident: IncidentRecord, action: ActionRecord) -> bool:
     """Whether the exporter shows now that the run has made no new step since before `action`.
 
     The alert of a run that hangs ends with a restart, and comes again once the run is over its
-    limit. Not where something has taken the worker over: that ends the incident.
+    limit.
     """
-    if incident.now is None or any("taken_over" in one.facts for one in incident.events_of(action)):
-        return False
-    run = incident.now.exporter_facts("runs").get(incident.affected_run, {})
+    run = _run_now(incident, action)
     start = run.get("interruption_start")
     lasts = start is not None and run.get("interruption_end") is None and start <= action.at
     return lasts and not run.get("finished")

@@ -782,7 +782,7 @@ def test_a_worker_that_is_gone_after_a_loop_is_part_of_its_outage(journal: Journ
 
 def full_disk(number: int, starts_at: float, **labels: str) -> Alert:
     """A disk that is full in bytes, or in checkpoints of a run: each is an alert of its own."""
-    known = {"alertname": "TrainingDiskFilling", "worker": "", "path": "/ckpt"}
+    known: dict[str, Any] = {"alertname": "TrainingDiskFilling", "worker": "", "path": "/ckpt"}
     known |= {"remediation": "hold_restarts", **labels}
     return make_alert(fingerprint=f"{number:016x}", starts_at=starts_at, **known)
 

@@ -148,7 +148,7 @@ def test_a_command_that_can_never_start_names_its_line_and_what_starts_it(tmp_pa
     end: dict[str, Any] = {"state": "failed", "ended_at": NOW - 1, "exits": ((7, 1, 512),)}
     one = call("TrainingWorkerGone", "managed_elsewhere")
     text = advised(tmp_path, one, never_works=True, last_lines=(line,), **end)
-    does = "Another restart alone does not help: mend the cause, then start it yourself"
+    does = "Mend the cause, then start it yourself"
     assert text.startswith(f"It can never start: `{line}`. {does}: {TYPED}")
     assert advised(tmp_path, one, last_lines=(line,), **end) == ""
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from tests.remediator.report.test_interruption import FAULT, incident
+from tests.remediator.samples import make_worker
 
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.report.host_now import Trouble
@@ -143,3 +145,18 @@ def test_a_standstill_that_lasts_is_no_training() -> None:
     assert opening(exporter(demo=stalled), (), DAY, FAULT).startswith(shown)
     evaluates = replace(run, phase="evaluating")
     assert "(100%)" in opening(exporter(demo=evaluates), (), DAY, FAULT)
+
+
+def test_runs_without_a_step_count_too() -> None:
+    """As on the exporter's page: they are known by their workers."""
+    steps = dict.fromkeys(("a", "b"), TRAINED)
+    workers = {
+        WorkerKey(run, worker): make_worker(finished=run == "c")
+        for run, worker in (("a", "trainer"), ("c", "trainer"), ("d", "trainer"), ("d", "server"))
+    }
+    seen = ExporterState(workers, 2e10, 2e9, runs=steps)
+    assert opening(seen, (), DAY, FAULT).startswith("All 4 runs are well.")
+    assert [run.finished for run in seen.all_runs.values()] == [False, False, True, False]
+    ended = {key: worker for key, worker in workers.items() if key.run == "c"}
+    alone = opening(ExporterState(ended, 2e10, 2e9), (), DAY, FAULT)
+    assert alone.startswith("No watched run has made a step.")

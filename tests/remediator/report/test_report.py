@@ -500,6 +500,29 @@ def test_what_no_action_has_healed_is_open_until_the_run_makes_a_new_step(
     assert ("it is still open" in night) == lasts
 
 
+@pytest.mark.parametrize(
+    ("alert", "shown", "stands"),
+    [
+        ("TrainingStepStalled", {"progress_at": NOW - 60, "trainer_processes": 1}, True),
+        ("TrainingStepStalled", {"progress_at": NOW + 9e3, "trainer_processes": 1}, False),
+        ("TrainingStepStalled", {"progress_at": NOW - 60, "trainer_processes": 0}, False),
+        ("TrainingStepStalled", {"progress_at": NOW - 60, "finished": True}, False),
+        ("TrainingWorkerMemoryOverLimit", {"progress_at": NOW - 60}, False),
+    ],
+)
+def test_a_run_that_stands_still_again_after_an_action_is_open(
+    reported: Story, alert: str, shown: dict[str, Any], *, stands: bool
+) -> None:
+    """Also where the exporter knows of no interruption, as it has not seen the start of the run."""
+    incident = reported.hear(alertname=alert)
+    reported.restart(incident, healed=False, seen="it stands still again")
+    reported.resolve(incident)
+    exporter = ExporterState({}, 2e10, 2e9, runs={"demo": RunState(step=65, **shown)})
+    report = report_incident(reported.path, incident.id, STYLE, reported.clock.now(), exporter)
+    assert ("The alert has ended; the run **stands still again**." in report) == stands
+    assert ("not by an action of the remediator" in report) is not stands
+
+
 def test_no_action_is_promised_where_the_remediator_may_not_act(reported: Story) -> None:
     promise = "It holds 9 GiB, so the remediator restarts it. The remediator gave up 3. Oct."
     incident = reported.hear(annotations={"description": promise})
