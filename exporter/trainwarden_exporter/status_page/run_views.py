@@ -31,6 +31,8 @@ QUIET_SECONDS = 10.0
 
 STEPLESS_SECONDS = 90.0
 """Age of a trainer from which on a page says that no step of it was seen."""
+PRINTING_SECONDS = 20.0
+"""The same of a trainer that trains already, as it prints losses or what looks like steps."""
 
 NO_STEP_SEEN = (
     "no hang can be seen until it prints `step 12`, with PYTHONUNBUFFERED=1, or calls "
@@ -85,6 +87,8 @@ class RunView:
     """Usual time between its reports, each of several steps, if that is far longer than a step."""
     unread_step: str = ""
     """A line of its log with a step that is not read."""
+    prints_loss: bool = False
+    """Whether its trainer has printed a loss since its start."""
     checkpoints: tuple[CheckpointView, ...] = ()
     rollouts: tuple[RolloutView, ...] = ()
     servers: tuple[ServerView, ...] = ()
@@ -173,7 +177,8 @@ class RunView:
             return False
         if self.step is not None or self.stall_limit is not None:
             return False
-        return self.without_step >= STEPLESS_SECONDS
+        trains = self.prints_loss or self.unread_step
+        return self.without_step >= (PRINTING_SECONDS if trains else STEPLESS_SECONDS)
 
     @property
     def without_step(self) -> float:

@@ -87,6 +87,7 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
             watched=max(0.0, now - watches[run].since()) if run in watches else None,
             report_seconds=watches[run].report_seconds() if run in watches else None,
             unread_step=unread.get(run, ""),
+            prints_loss=_prints_loss(series, run),
             failure=next((failed[key] for key in trainers.get(run, ()) if key in failed), ""),
             checkpoints=series.each("checkpoint_seen_timestamp_seconds", run, _checkpoint),
             rollouts=series.each("rollout_seen_timestamp_seconds", run, _rollout),
@@ -180,6 +181,13 @@ def _checkpoint(series: Series, key: Labels) -> CheckpointView:
         resume_problem=series.word("checkpoint_resume_problem_info", *key),
         finite_until=_finite_until(series, key[0]),
     )
+
+
+def _prints_loss(series: Series, run: str) -> bool:
+    """Whether the log of a run shows a loss that is younger than its trainer."""
+    started = series.of("run_trainer_start_timestamp_seconds", run) or 0.0
+    times = series.all("log_value_timestamp_seconds").items()
+    return any(of == run and "loss" in name and at > started for (of, _, name), at in times)
 
 
 def _finite_until(series: Series, run: str) -> float | None:

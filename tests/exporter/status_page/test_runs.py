@@ -569,6 +569,33 @@ def test_a_run_without_a_step_is_shown_with_how_to_show_one() -> None:
         assert "no hang can be seen" not in describe_run(known) + words(known)
 
 
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ({}, False),
+        ({"log_value_timestamp_seconds": {("grpo", "trainer", "train_loss"): NOW - 9}}, True),
+        ({"log_value_timestamp_seconds": {("grpo", "trainer", "lr"): NOW - 9}}, False),
+        ({"log_value_timestamp_seconds": {("grpo", "trainer", "loss"): NOW - 99}}, False),
+        ({"log_value_timestamp_seconds": {("other", "trainer", "loss"): NOW - 9}}, False),
+    ],
+)
+def test_a_run_that_prints_losses_without_steps_is_shown_so_after_some_seconds(
+    printed: dict[str, dict[tuple[str, ...], float]], *, shown: bool
+) -> None:
+    """A loss from before its start may be that of an earlier attempt."""
+    series: dict[str, dict[tuple[str, ...], float]] = {
+        "training_finished": {("grpo",): 0},
+        "run_trainer_processes": {("grpo",): 1},
+        "run_trainer_start_timestamp_seconds": {("grpo",): NOW - 25},
+    }
+    (run,) = build_run_views([outcome({**series, **printed})], now=NOW)
+    assert ("has shown no step for 25 s" in describe_run(run)) == shown
+    assert "no step" not in describe_run(replace(run, trainer_age=15))
+    assert "no step" not in describe_run(replace(run, step=3))
+    unread = replace(run, unread_step="phase :: step 12")
+    assert "(`phase :: step 12`): no hang can be seen until" in describe_run(unread)
+
+
 def test_a_run_whose_lines_look_like_a_step_is_shown_with_one_of_them() -> None:
     run = RunView("odd", trainer_processes=1, trainer_age=120, unread_step="phase :: step 12")
     assert describe_run(run) == (
