@@ -151,8 +151,14 @@ def stop(announcement: Path, grace: float, *, with_run: bool = False) -> str:
     timeout = grace + MARGIN_SECONDS
     try:
         path = announcement.with_suffix(".sock")
-        request = {"command": "stop", "grace": grace, "with_run": with_run}
-        answer = ask_run(path, owner=os.geteuid(), timeout=timeout, **request)
+        answer = ask_run(
+            path,
+            owner=os.geteuid(),
+            timeout=timeout,
+            command="stop",
+            grace=grace,
+            with_run=with_run,
+        )
     except (OSError, ValueError) as error:
         return f"not stopped: its `trainwarden run` does not answer: {error}"
     return "" if answer.get("ok") else f"not stopped: {answer.get('error')}"

@@ -87,8 +87,8 @@ def test_a_command_that_has_failed_shows_its_error_and_what_starts_it_again() ->
         "--detach -- python roll.py --lr 1e-5"
     )
     assert problem.dismissal == f"`trainwarden stop {KEY[0]}` dismisses it."
-    other = (KEY[0], "trainer", "trainer")  # is not to be stopped
-    samples = (family("worker_expected_processes", (KEY, 1), (other, 1)),)
+    trainer = (KEY[0], "trainer", "trainer")  # is not to be stopped
+    samples = (family("worker_expected_processes", (KEY, 1), (trainer, 1)),)
     views = build_worker_views([Outcome("workers", 0.1, samples, artifacts=(one,))], now=1000)
     shown = [one.dismissal for one in worker_problems(views) if one.failed]
     assert shown == [f"`trainwarden stop {KEY[0]} --worker rollout-0` dismisses it."]

@@ -101,14 +101,14 @@ def test_an_error_that_may_end_a_living_trainer_is_of_who_acts_on_its_end_and_it
     line = replace(LINE, labels={**LINE.labels, "pattern": pattern})
     stall = {**LINE.labels, "alertname": "TrainingStepStalled"}
     stalls = replace(LINE, labels=stall, fingerprint=GONE.fingerprint, starts_at=NOW - 20)
-    last = {"last_steps": {"demo": NOW - 120}, "announced": announced()}
+    last: dict[str, Any] = {"last_steps": {"demo": NOW - 120}, "announced": announced()}
     for alerts in ((line,), (stalls, line)):
         found = views(*alerts, **last)
         assert {one.who for one in found} == {REMEDIATOR}
         (handling,) = [one.handling for one in found if one.alert is line]
         assert handling.startswith("acts if this error ends the run or leaves it hanging")
     ended = announced(state="failed", restart="never", exits=((7, 1, 9),), ended_at=NOW - 110)
-    for nobody_else in (
+    others: tuple[dict[str, Any], ...] = (
         {"mode": "observe"},
         {"given_up": (TRAINER,)},
         {"given_up_before": (TRAINER,)},
@@ -116,7 +116,8 @@ def test_an_error_that_may_end_a_living_trainer_is_of_who_acts_on_its_end_and_it
         {"last_steps": {}},
         {"may_restart": (ROLLOUT,)},
         {"announced": ended, "may_restart": (ROLLOUT,)},
-    ):
+    )
+    for nobody_else in others:
         (view,) = views(line, **{**last, **nobody_else})
         assert view.who == YOU, nobody_else
 
