@@ -294,7 +294,7 @@ def _count_steps(time: RunTime, old: RunProgress, new: RunProgress, at: float) -
         return time.with_unseen_step(last.step, last.timestamp)
     before = old.step if same else new.attempt.origin
     if before is not None and same and old.steps and not old.steps[-1].dated:
-        before = min(before, time.highest_step or before)  # with those that nobody saw it make
+        before = min(before, time.highest_step or before)  # with the steps that nobody saw it make
     if before is None:
         # The first step that is seen says nothing about those before it.
         first = new.attempt.first_step if same and old.attempt.first_step is None else None
