@@ -294,8 +294,18 @@ def save_by(folder: Path, *names: str) -> None:
             "that checkpoint; its",
             None,
         ),
-        (("checkpoint-epoch-7",), "`checkpoint-epoch-7`, epoch 7, ", "that checkpoint; its", None),
-        (("epoch=2-step=300.ckpt",), "`epoch=2-step=300.ckpt`, step 300, ", "step 301; steps", 300),
+        (
+            ("checkpoint-epoch-6", "checkpoint-epoch-7"),
+            "`checkpoint-epoch-7`, epoch 7, ",
+            "that checkpoint; its",
+            None,
+        ),
+        (
+            ("epoch=1-step=150.ckpt", "epoch=2-step=300.ckpt"),
+            "`epoch=2-step=300.ckpt`, step 300, ",
+            "step 301; steps",
+            300,
+        ),
     ],
 )
 def test_the_epoch_in_the_name_of_a_checkpoint_is_no_step(
