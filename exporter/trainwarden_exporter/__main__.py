@@ -6,8 +6,6 @@ import argparse
 import platform
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from importlib import import_module
-from typing import NamedTuple, Protocol, cast
 
 import psutil
 
@@ -19,44 +17,31 @@ from trainwarden_exporter.runtime.closed_output import (
     quiet_on_closed_output,
 )
 from trainwarden_exporter.runtime.command_parser import CommandParser
+from trainwarden_exporter.runtime.subcommands import Entry, add_subcommands
 
 PROGRAM = "trainwarden-exporter"
 
-
-class Command(Protocol):
-    """The module of a subcommand."""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
-
-    def run(self, options: argparse.Namespace) -> int:
-        """Returns the exit status. Raises TrainwardenError, OSError or psutil.Error."""
-
-
-class Entry(NamedTuple):
-    """A subcommand: its module, which is imported only for it, and its help text."""
-
-    module: str
-    help: str
-
-    def load(self) -> Command:
-        return cast("Command", import_module(f"trainwarden_exporter.{self.module}"))
-
-
 COMMANDS: Mapping[str, Entry] = {
-    "run": Entry("api.run_command", "observe the host and serve /metrics until terminated"),
-    "check": Entry("preflight.check_command", "validate a configuration file"),
+    "run": Entry(
+        "trainwarden_exporter.api.run_command",
+        "observe the host and serve /metrics until terminated",
+    ),
+    "check": Entry("trainwarden_exporter.preflight.check_command", "validate a configuration file"),
     "checkpoints": Entry(
-        "preflight.checkpoints_command", "list the checkpoints of a run, each read and proved"
+        "trainwarden_exporter.preflight.checkpoints_command",
+        "list the checkpoints of a run, each read and proved",
     ),
     "stacks": Entry(
-        "preflight.stacks_command",
+        "trainwarden_exporter.preflight.stacks_command",
         "show what the processes of a run do, by their stacks, in ten seconds",
     ),
     "discover": Entry(
-        "discovery.discover_command", "inspect this host and print a configuration that fits it"
+        "trainwarden_exporter.discovery.discover_command",
+        "inspect this host and print a configuration that fits it",
     ),
     "preflight": Entry(
-        "preflight.preflight_command", "check whether a run can start here; exit status 0 if so"
+        "trainwarden_exporter.preflight.preflight_command",
+        "check whether a run can start here; exit status 0 if so",
     ),
 }
 
@@ -93,11 +78,7 @@ def build_parser(
     )
     version = f"{PROGRAM} {__version__} (Python {platform.python_version()})"
     parser.add_argument("--version", action="version", version=version)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, entry in COMMANDS.items():
-        command = commands.add_parser(name, help=entry.help)
-        if name in complete:
-            entry.load().add_arguments(command)
+    add_subcommands(parser, COMMANDS, complete)
     return parser
 
 

@@ -15,9 +15,9 @@ from tests.remediator.samples import TOKEN
 
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.webserver.server import WebServer
-from trainwarden_remediator.__main__ import _build
+from trainwarden_remediator.__main__ import build_parser
 from trainwarden_remediator.app import Remediator
-from trainwarden_remediator.cli import build_parser
+from trainwarden_remediator.commands.run import build
 
 USERS = f"basic_auth_users: {{alice: {bcrypt.hashpw(b'wonderland', bcrypt.gensalt(4)).decode()}}}"
 LOGIN = base64.b64encode(b"alice:wonderland").decode()
@@ -37,7 +37,7 @@ async def built(folder: Path, listen_address: str) -> AsyncIterator[tuple[Remedi
             f"--web.listen-address={listen_address}",
         ]
     )
-    remediator, server = _build(given)
+    remediator, server = build(given)
     if listen_address == LOOPBACK:
         remediator.attach_web_file(server)
     async with remediator:

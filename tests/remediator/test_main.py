@@ -231,7 +231,7 @@ def test_the_newest_of_the_journal_is_shown(
     options: list[str],
     shown: list[int],
 ) -> None:
-    monkeypatch.setattr("trainwarden_remediator.__main__.NEWEST_EVENTS", 3)
+    monkeypatch.setattr("trainwarden_remediator.commands.journal.NEWEST_EVENTS", 3)
     monkeypatch.setattr("trainwarden_remediator.journal.rows.BATCH_ROWS", 2)
     clock = FakeClock(time.time() - 3 * 3600)
     journal = Journal(config.parent / "state" / "journal.db", clock=clock)
@@ -327,3 +327,42 @@ def test_the_real_command_answers() -> None:
     command = Path(sys.executable).with_name("trainwarden-remediator")
     reported = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
     assert reported.stdout.startswith("trainwarden ")
+
+
+PROGRAM = """
+import sys
+from trainwarden_remediator.__main__ import main
+main(sys.argv[1:])
+print([one for one in {heavy} if one in sys.modules])
+"""
+CONFIGURATION = ["pydantic", "trainwarden_remediator.config.schema"]
+
+
+@pytest.mark.parametrize(
+    ("command", "heavy"),
+    [
+        (["hold", "why"], ["aiohttp"]),
+        (["resume"], ["aiohttp"]),
+        (["approve", "1"], ["aiohttp"]),
+        (["journal"], ["aiohttp"]),
+        (["report"], ["trainwarden_remediator.actions"]),
+        (["notify-test"], ["trainwarden_remediator.actions"]),
+        (["clean-gpu"], ["aiohttp"]),
+        (["check"], ["trainwarden_remediator.engine.executor"]),
+        (["runbook", "TrainingOomKill"], ["aiohttp", *CONFIGURATION]),
+    ],
+    ids=lambda one: one[0],
+)
+def test_a_short_command_imports_only_what_it_needs(
+    config: Path, command: list[str], heavy: list[str]
+) -> None:
+    filled(config)
+    named = {"check": [str(config)], "runbook": []}.get(command[0], [f"--config.file={config}"])
+    program = PROGRAM.format(heavy=["trainwarden_remediator.app", *heavy])
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command, *named],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
 _CHECKS = {
     "exporter.yml": "trainwarden_exporter.preflight.check_command",
-    "remediator.yml": "trainwarden_remediator.config_check.check_command",
+    "remediator.yml": "trainwarden_remediator.commands.check",
     "trainwarden.yml": "trainwarden.starting.run_file",
 }
 """The module for each file: its `check(file)` prints that the file is in order, or raises

@@ -16,7 +16,7 @@ from trainwarden_exporter.status_page import page as status_page
 from trainwarden_exporter.status_page.remediator_client import fetch_status, last_known_status
 from trainwarden_exporter.webserver import html
 from trainwarden_exporter.webserver.management_api import add_security_headers, management_routes
-from trainwarden_exporter.webserver.runbooks import runbook_routes
+from trainwarden_exporter.webserver.runbook_pages import runbook_routes
 from trainwarden_exporter.webserver.shared_calls import SharedCalls
 
 DEFAULT_TIMEOUT = 10.0

@@ -42,5 +42,12 @@ def add_json(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def add_config_file(parser: argparse.ArgumentParser, text: str) -> None:
-    parser.add_argument("--config.file", dest="config_file", type=Path, metavar="FILE", help=text)
+def add_config_file(parser: argparse.ArgumentParser, text: str, *, required: bool = False) -> None:
+    parser.add_argument(
+        "--config.file",
+        dest="config_file",
+        type=Path,
+        required=required,
+        metavar="FILE",
+        help=text,
+    )

@@ -22,7 +22,7 @@ from trainwarden_exporter.scrape import exposition
 from trainwarden_exporter.scrape.exposition import RenderedPage
 from trainwarden_exporter.webserver import html
 from trainwarden_exporter.webserver.management_api import add_security_headers, management_routes
-from trainwarden_exporter.webserver.runbooks import runbook_routes
+from trainwarden_exporter.webserver.runbook_pages import runbook_routes
 from trainwarden_exporter.webserver.shared_calls import SharedCalls
 from trainwarden_remediator.api.hold_page import hold_page_routes
 from trainwarden_remediator.api.holds import hold_routes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_clock
@@ -14,6 +14,8 @@ from trainwarden_remediator.model import BLOCKED_SECONDS
 
 MAX_WHO_LENGTH = 200
 """Characters of the name of who set a hold."""
+MAX_TEXT_LENGTH = 1000
+"""Characters of a sentence in JSON data."""
 
 
 def holder(hold: Hold, now: float) -> str:
@@ -40,6 +42,12 @@ def describe_hold(hold: Hold, now: float) -> str:
     until = " until `resume`" if hold.until is None else f" until {format_clock(hold.until, now)}"
     why = f" ({hold.why})" if hold.why else ""
     return event_text.printable(f"held{by}{until}{why}")
+
+
+def hold_json(hold: Hold, *, now: float) -> Mapping[str, str]:
+    """Returns a hold as JSON data; without a run it is one on everything."""
+    text = describe_hold(hold, now)[:MAX_TEXT_LENGTH]
+    return {"run": hold.run, "worker": hold.worker, "who_acts": holder(hold, now), "text": text}
 
 
 def in_force(holds: Sequence[Hold]) -> Sequence[Hold]:

@@ -24,7 +24,6 @@ from trainwarden_exporter.webserver.runbooks import (
 )
 from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import Target
-from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import Event
@@ -36,7 +35,12 @@ from trainwarden_remediator.model import (
     PastAction,
 )
 from trainwarden_remediator.policy.alert_handling import AlertView
-from trainwarden_remediator.policy.hold_text import describe_hold, holder, in_force
+from trainwarden_remediator.policy.hold_text import (
+    MAX_TEXT_LENGTH,
+    describe_hold,
+    hold_json,
+    in_force,
+)
 from trainwarden_remediator.policy.incident_handling import (
     action_in_progress,
     bounded,
@@ -56,8 +60,6 @@ FIRST_STEPS = 3
 HOLDS = 20
 WORKERS = 500
 """Number of alerts, actions, holds and workers in the summary at most."""
-MAX_TEXT_LENGTH = 1000
-"""Characters of a sentence in the summary."""
 
 _ACTIONS = {
     "restart": "restart",
@@ -281,12 +283,6 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
         "alerts_problem": work.alerts if isinstance(work.alerts, str) else "",
         "holds": [hold_json(one, now=now) for one in in_force(state.holds)[:HOLDS]],
     }
-
-
-def hold_json(hold: Hold, *, now: float) -> Mapping[str, str]:
-    """Returns a hold as JSON data; without a run it is one on everything."""
-    text = describe_hold(hold, now)[:MAX_TEXT_LENGTH]
-    return {"run": hold.run, "worker": hold.worker, "who_acts": holder(hold, now), "text": text}
 
 
 def _without_shown(work: CurrentWork, views: Sequence[AlertView] | None) -> Sequence[Incident]:

@@ -15,6 +15,7 @@ from trainwarden import cli
 from trainwarden.commands import COMMANDS, autopsy
 from trainwarden_exporter.discovery import discover_command
 from trainwarden_exporter.runtime.closed_output import CLOSED_OUTPUT
+from trainwarden_remediator.commands import runbook
 
 
 def run_unread(*argv: str, folder: Path, unbuffered: bool = False) -> tuple[int, str]:
@@ -117,7 +118,7 @@ def test_a_connection_that_breaks_is_an_error(
     monkeypatch.setattr(discover_command, "discover", break_connection)
     assert exporter.main(["discover", "."]) == 1
     assert capsys.readouterr().err == "trainwarden-exporter: [Errno 32] Broken pipe\n"
-    monkeypatch.setitem(remediator.COMMANDS, "runbook", break_connection)
+    monkeypatch.setattr(runbook, "run", break_connection)
     assert remediator.main(["runbook", "x"]) == 1
     assert capsys.readouterr().err == "[Errno 32] Broken pipe\n"
     monkeypatch.setattr(autopsy, "run", break_connection)

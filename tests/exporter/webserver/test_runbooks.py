@@ -9,6 +9,7 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from trainwarden_exporter.webserver.runbook_pages import runbook_routes
 from trainwarden_exporter.webserver.runbooks import (
     MAX_STEP_LENGTH,
     PUBLISHED,
@@ -16,7 +17,6 @@ from trainwarden_exporter.webserver.runbooks import (
     local_runbook,
     read_runbook,
     runbook_link,
-    runbook_routes,
 )
 
 RUNBOOKS = Path(__file__).resolve().parents[3] / "docs" / "runbooks"

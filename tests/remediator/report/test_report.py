@@ -16,7 +16,6 @@ from tests.remediator.fake_clock import FakeClock
 from tests.remediator.samples import LATER, NOW, ROLLOUT, make_alert
 
 import runfolder
-from trainwarden_remediator import __main__
 from trainwarden_remediator.__main__ import main
 from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition
 from trainwarden_remediator.exceptions import JournalError, NoIncidentError
@@ -767,7 +766,9 @@ def test_the_command_tells_one_and_the_night(
     assert piped.startswith("# Incident 1: TrainingWorkerMemoryOverLimit")
     with monkeypatch.context() as patch:
         patch.setattr(sys.stdout, "isatty", lambda: True)
-        patch.setattr(__main__, "for_terminal", lambda report: f"shown: {report}")
+        patch.setattr(
+            "trainwarden_remediator.commands.report.for_terminal", lambda text: f"shown: {text}"
+        )
         assert main(["report", "1", file]) == 0
     assert capsys.readouterr().out.startswith("shown: # Incident 1")
     assert main(["report", "2", file]) == 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.runtime.formatting import plural
+from trainwarden_exporter.webserver.sockets import parse_listen_address
+from trainwarden_remediator.commands.arguments import LISTEN_ADDRESS, USUAL_PORT
 from trainwarden_remediator.config.schema import load_setup
 from trainwarden_remediator.config_check.check import cross_check
 from trainwarden_remediator.config_check.host_warnings import config_warnings
@@ -15,7 +18,33 @@ from trainwarden_remediator.config_check.plan import format_plan
 from trainwarden_remediator.config_check.rule_files import find_rules, read_rules
 from trainwarden_remediator.journal.terminal import terminal_width
 
-USUAL_PORT = 10978
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument(
+        "--rules",
+        metavar="GLOB",
+        help="Prometheus rule files (default: alerts/ beside FILE, else the shipped rules)",
+    )
+    parser.add_argument(
+        "--alertmanager",
+        type=Path,
+        metavar="FILE",
+        help="Alertmanager's configuration file, to check its routes too",
+    )
+    parser.add_argument(
+        "--web.listen-address",
+        dest="web_listen_address",
+        default=LISTEN_ADDRESS,
+        metavar="HOST:PORT",
+        help="address on which `run` listens (default %(default)s)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    port = parse_listen_address(options.web_listen_address)[1]
+    check(options.file, rules=options.rules, alertmanager=options.alertmanager, port=port)
+    return 0
 
 
 def check(

@@ -1,0 +1,1 @@
+"""The subcommands of `trainwarden-remediator`, one module each."""
