@@ -9,7 +9,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from trainwarden_exporter.status_page.run_text import describe_run
 
 from trainwarden_exporter.app import declared_metrics
 from trainwarden_exporter.exceptions import CollectError
@@ -29,6 +28,7 @@ from trainwarden_exporter.status_page.remediator_client import (
     RemediatorAlert,
     RemediatorStatus,
 )
+from trainwarden_exporter.status_page.run_text import describe_run
 from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.runs import run_section
 from trainwarden_exporter.webserver import html
