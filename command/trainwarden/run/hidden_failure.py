@@ -17,6 +17,11 @@ from trainwarden.run.run_log import MAX_LINE, without_control
 
 MAX_LINES_AFTER = 20
 """Lines after an error with which a program has gone on, whatever they say."""
+MAX_LATE_LINES = 1
+"""Lines with a step that a pipe may show after the traceback of the program that printed them.
+
+With more, the program may as well have caught its error.
+"""
 MAX_SCRIPT_BYTES = 1 << 20
 MAX_ARGUMENTS = 20
 """Arguments among which a script is looked for."""
@@ -30,6 +35,7 @@ _ECHO = re.compile(
 """What a shell prints itself, up to the first value."""
 _MIN_LETTERS = 3
 _ZERO = re.compile(rb"\W*0\b")
+_PIPES = re.compile(rb"(?<![|>])\|(?!\|)")
 _ENDS_PROCESSES = re.compile(rb"\b(?:kill|pkill|killall|timeout)\b")
 
 _RANK = re.compile(rb"(?m)^\[(?:rank|default)\d+\]: ?")
@@ -72,6 +78,8 @@ class Script(NamedTuple):
     """How the lines begin that they print themselves."""
     ends_processes: bool
     """Whether they may end a process by a signal, as a helper of the run."""
+    pipes: bool
+    """Whether they have a pipe: what a program prints comes through it after its traceback."""
 
     def explains(self, line: bytes) -> bool:
         """Returns whether such a line may follow an error that nobody has caught.
@@ -97,7 +105,8 @@ def read_script(argv: Sequence[str], folder: str) -> Script:
     texts = list(_scripts([os.fsencode(one) for one in argv[:MAX_ARGUMENTS]], folder))
     found = (b"".join(groups).strip() for text in texts for groups in _ECHO.findall(text))
     echoes = {one for one in found if len(re.findall(rb"[^\W\d_]", one)) >= _MIN_LETTERS}
-    return Script(bool(texts), tuple(echoes), any(map(_ENDS_PROCESSES.search, texts)))
+    ends_processes = any(map(_ENDS_PROCESSES.search, texts))
+    return Script(bool(texts), tuple(echoes), ends_processes, any(map(_PIPES.search, texts)))
 
 
 def _scripts(argv: Sequence[bytes], folder: str) -> Iterator[bytes]:
@@ -123,17 +132,19 @@ def find_final_error(shown: bytes, argv: Sequence[str], folder: str) -> FinalErr
 
     `argv` ran in `folder`, and has `shown` this last. It has failed if only its script has printed
     anything after the error, and steps were left. A program that makes a further step after an
-    error has caught it.
+    error has caught it; but behind a pipe its last step may come late.
     """
-    text = _RANK.sub(b"", without_control(shown))
+    text, script = _RANK.sub(b"", without_control(shown)), read_script(argv, folder)
     for before, line, after in (*_traceback(text), *_death(text)):
         lines = [one for one in _REPORT.sub(b"", after).splitlines() if one.strip()]
         others = [one for one in lines if not _is_part(one)]
-        if len(others) > MAX_LINES_AFTER or _goes_on(before, after):
+        if len(others) > MAX_LINES_AFTER or (not script.pipes and _goes_on(before, after)):
             continue
-        script = read_script(argv, folder)
+        late = [one for one in others if script.pipes and read_counts(one)]
         is_proof = _DIED.match(line) is None or (script.is_known and not script.ends_processes)
-        is_failure = is_proof and all(map(script.explains, lines)) and _has_steps_left(before)
+        is_explained = all(script.explains(one) for one in lines if one not in late)
+        is_proof = is_proof and is_explained and len(late) <= MAX_LATE_LINES
+        is_failure = is_proof and _has_steps_left(before + after)
         words = line.decode("utf-8", "replace").split()
         return FinalError(" ".join(words)[:MAX_LINE], is_failure)
     return None

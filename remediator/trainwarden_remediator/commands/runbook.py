@@ -14,8 +14,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if (text := read_runbook(options.alert)) is None:
-        meant = similar(options.alert, runbook_names())
-        hint = f"; did you mean {meant}?" if meant else ""
-        raise ValueError(f"no runbook {options.alert}{hint}")
+        names, asked = sorted(runbook_names()), options.alert
+        meant = similar(asked, names)
+        found = [meant] if meant else [one for one in names if asked.lower() in one.lower()]
+        hint = f"did you mean {' or '.join(found)}?" if found else f"known: {', '.join(names)}"
+        raise ValueError(f"no runbook {asked}; {hint}")
     print(text, end="")
     return 0

@@ -118,6 +118,29 @@ def test_what_a_script_prints_after_an_error_does_not_hide_a_failure(
         assert (False if found is None else found.is_failure or None) == failed
 
 
+@pytest.mark.parametrize(
+    ("shown", "failed"),
+    [
+        (AT_45 + TRACEBACK + b"step 46/110 loss 1.5\n", True),  # printed right before the error
+        (TRACEBACK + AT_45, True),
+        (AT_45 + TRACEBACK + b"step 46/110\nstep 47/110\n", None),  # it may have been caught
+        (AT_45 + TRACEBACK + b"step 110/110\n", None),
+        (AT_45 + TRACEBACK + b"step 46/110\nsaved\n", None),
+        (AT_45 + TRACEBACK + b"".join(b"step %d/110\n" % one for one in range(46, 67)), False),
+        (AT_45 + b"early stopping\n", False),
+    ],
+)
+def test_behind_a_pipe_the_last_step_may_come_after_the_traceback(
+    shown: bytes, *, failed: bool | None
+) -> None:
+    for command in ("python3 train.py | tee out", "set -e; python3 train.py 2>/dev/null |cat"):
+        found = find_final_error(shown, ["sh", "-c", command], "/")
+        assert (False if found is None else found.is_failure or None) == failed
+    if b"\nstep" in shown:
+        for command in ("python3 train.py || true", "python3 train.py >| out"):
+            assert find_final_error(shown, ["sh", "-c", command], "/") is None
+
+
 def test_a_program_that_prints_the_same_as_a_script_may_have_caught_the_error() -> None:
     for after in (ENDED, b"wandb: Find logs at: ./wandb/run-1\n"):
         found = find_final_error(AT_45 + TRACEBACK + after, ["python", "train.py"], "/")
