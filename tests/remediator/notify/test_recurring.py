@@ -93,7 +93,7 @@ def test_a_run_that_makes_no_new_step_between_its_failures_has_lost_that_time_on
 ) -> None:
     """It begins at step 0 each time, and fails again at its best step, 100."""
     best_step_at = clock.now() - 20
-    resumed = {"interruption_start": best_step_at, "resume_step": 0}
+    resumed: dict[str, Any] = {"interruption_start": best_step_at, "resume_step": 0}
     heal(journal, clock, step=100, **resumed, steps_repeated=100)
     heal(journal, clock, step=100, **resumed)  # not counted: the exporter was just started
     heal(journal, clock, step=100, **resumed, steps_repeated=100)
