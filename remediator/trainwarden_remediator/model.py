@@ -16,6 +16,7 @@ WORKER_GONE, RESTART_LOOP = "TrainingWorkerGone", "TrainingWorkerRestartLoop"
 GAVE_UP = "TrainingRemediationGaveUp"
 """Alerts of a worker that fails at each start; the last is about the remediator itself."""
 NOT_FINITE = "TrainingNotFinite"
+RESUMED_ELSEWHERE = "TrainingResumedElsewhere"
 
 """Reports, as a warning without a playbook, a run that is not proved to hang."""
 

@@ -81,10 +81,15 @@ def first_step(alert: str, labels: Mapping[str, str]) -> str:
         shown += f" {sentence}"
     shown = shown.replace("*", "")
     path = labels.get("path", "")
-    if path and path.isprintable() and "`" not in path and len(path) <= MAX_NAME_LENGTH:
+    if is_shown(path):
         shown = _PATH.sub(lambda found: f"{found[1]}{shlex.quote(path)}", shown)
     run = labels.get("run")
     return _RUN.sub(lambda found: f"{found[1]}{shlex.quote(run)}", shown) if run else shown
+
+
+def is_shown(path: str) -> bool:
+    """Whether a path is shown in backticks: it is untrusted input."""
+    return bool(path) and path.isprintable() and "`" not in path and len(path) <= MAX_NAME_LENGTH
 
 
 NOTHING_SAVED = "no complete checkpoint of it is known: it begins at step 0"

@@ -24,6 +24,7 @@ NotificationEvent = Literal[
     "action_started",
     "healed",
     "recurring",
+    "resumed_elsewhere",
     "not_healed",
     "finished",
 ]
@@ -38,6 +39,7 @@ URGENT: tuple[NotificationEvent, ...] = (
     "blocked",
     "unhandled",
     "recurring",
+    "resumed_elsewhere",
 )
 """Events that need an operator; the others are informational."""
 
@@ -114,7 +116,8 @@ class Receiver(Section):
     is proved to be stuck, or goes on without an action (`stalled`); an action has started
     (`action_started`), and has `healed` or `not_healed` the condition; the same fault was healed
     for the fourth, the eighth, the sixteenth time within twelve hours (`recurring`, in place of
-    `healed`); a run has `finished`.
+    `healed`); a restarted run makes steps again that a proved checkpoint has, and may overwrite it
+    (`resumed_elsewhere`, in place of `healed`); a run has `finished`.
     Default: all but `action_started` and `not_healed`."""
 
     @model_validator(mode="after")

@@ -29,7 +29,7 @@ from trainwarden_remediator.model import Result, TakenOver, TargetInstance, proc
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.observation.snapshot import RESPONSE_TIMEOUT_SECONDS
 from trainwarden_remediator.policy.conditions import is_fresh, is_saving, repeats_saves
-from trainwarden_remediator.policy.effect import EffectCheck, describe_early_progress
+from trainwarden_remediator.policy.effect import EffectCheck, describe_early_progress, passed_over
 from trainwarden_remediator.policy.full_disk import disk_problem
 from trainwarden_remediator.policy.verification import Look, Verification
 from trainwarden_remediator.runtime.host_lock import host_locks
@@ -280,7 +280,7 @@ class ActionRunner:
 
     def _healed_facts(
         self, request: ActionRequest, exporter: ExporterState, began: float
-    ) -> Mapping[str, float]:
+    ) -> Mapping[str, Any]:
         """Returns the progress of a run that has healed, and its interruption."""
         run = exporter.runs.get(request.key.run)
         own = self._context.setup.announced.workers.get(request.key)
@@ -365,7 +365,7 @@ class ActionRunner:
         return check
 
 
-def _progress_facts(run: RunState | None, request: ActionRequest) -> Mapping[str, float]:
+def _progress_facts(run: RunState | None, request: ActionRequest) -> Mapping[str, Any]:
     """Returns the progress of a run when it was found healthy, for the report."""
     if run is None:
         return {}
@@ -378,7 +378,8 @@ def _progress_facts(run: RunState | None, request: ActionRequest) -> Mapping[str
         "step_spacing": run.step_spacing,
         "steps_repeated": None if before is None or repeated is None else repeated - before,
     }
-    return {name: value for name, value in progress.items() if value is not None}
+    known = {name: value for name, value in progress.items() if value is not None}
+    return {**known, **passed_over(run)}
 
 
 def interruption_facts(

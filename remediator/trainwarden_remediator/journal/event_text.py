@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime, tzinfo
 from typing import Any
@@ -292,7 +291,9 @@ def _outcome(event: Event) -> str:
         again = describe_recurrence(event)
         if (ignored := facts.get("sigterm_ignored")) is not None:
             remark += f"; it {_ignored(ignored)}, and was killed: it may have saved nothing then"
-        return f"healed: verified {seconds}{remark}{again and f'; {again}'}"
+        healed = "it makes steps again, and may overwrite better checkpoints"
+        healed = healed if "passed_over" in facts else "healed"
+        return f"{healed}: verified {seconds}{remark}{again and f'; {again}'}"
     return f"not healed: {facts['seen']}" if facts.get("seen") else "not healed"
 
 
@@ -317,26 +318,3 @@ def printable(text: str) -> str:
 def as_json(event: Event) -> str:
     """Returns `event` as one line of JSON."""
     return json.dumps(asdict(event))
-
-
-def describe_repeated(facts: Mapping[str, Any], step: float | None) -> str:
-    """Returns how many steps a healed run makes again, from the `facts` of the outcome, or "".
-
-    Without a count it is at least the steps since `step`, that of the run at the intent: it may
-    have gone on until its process was stopped.
-    """
-    counted, resumed = facts.get("steps_repeated"), facts.get("resume_step")
-    exact = counted is not None and facts.get("step_spacing", 1) == 1
-    if counted is None and step is not None and resumed is not None:
-        counted = step - resumed
-    return "" if resumed is None else repeated_steps(counted, exact=exact)
-
-
-def repeated_steps(count: float | None, *, exact: bool) -> str:
-    """Returns text such as `7 steps made again`, or "" where nothing certain is known.
-
-    `exact` is false where there may have been more.
-    """
-    if not count or count < 0:
-        return "no step lost" if exact and count == 0 else ""
-    return f"{'' if exact else 'at least '}{plural(round(count), 'step')} made again"

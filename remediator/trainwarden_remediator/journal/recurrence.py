@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from trainwarden_exporter.runtime.formatting import format_clock, format_duration, plural
+from trainwarden_exporter.runtime.formatting import format_clock, format_duration
+from trainwarden_remediator.journal.repeated_steps import count_repeated, repeated_steps
 from trainwarden_remediator.journal.rows import Event
 
 RECURRENCE_SECONDS = 12 * 3600.0
@@ -18,7 +20,8 @@ SHOWN_TIMES, FIRST_LOUD_TIMES = 2, 4
 """Healings from which on the number is shown, and the number that calls an operator first."""
 
 _HEALED = (
-    "SELECT past.id, past.intent_at, past.result_at, past.outcome_at, cause.starts_at,"
+    "SELECT past.id, past.intent_at, past.result_at, past.outcome_at, past.step,"
+    " cause.starts_at,"
     " (SELECT facts FROM event WHERE event.action = past.id AND event.kind = 'outcome') AS facts"
     " FROM action AS own JOIN incident AS mine ON mine.id = own.incident"
     " JOIN action AS past ON (past.run, past.worker) = (own.run, own.worker)"
@@ -39,10 +42,13 @@ def recurrence_facts(
     if len(rows) < SHOWN_TIMES:
         return {}
     outcomes = [json.loads(row["facts"]) if row["facts"] else facts for row in rows]
-    lost = sum(
-        (one.get("interruption_end") or row["outcome_at"])
-        - one.get("interruption_start", row["starts_at"])
-        for row, one in zip(rows, outcomes, strict=True)
+    own = list(zip(rows, outcomes, strict=True))
+    lost = _covered(
+        (
+            one.get("interruption_start", row["starts_at"]),
+            one.get("interruption_end") or row["outcome_at"],
+        )
+        for row, one in own
     )
     apart = [
         later["intent_at"] - (one["result_at"] or one["intent_at"]) for one, later in pairwise(rows)
@@ -51,11 +57,24 @@ def recurrence_facts(
         "times": len(rows),
         "within": round(now - rows[0]["intent_at"]),
         "after": [round(min(apart)), round(max(apart))],
-        "lost_seconds": round(max(lost, 0.0)),
+        "lost_seconds": round(lost),
     }
-    if steps := [one["steps_repeated"] for one in outcomes if one.get("steps_repeated")]:
-        again["lost_steps"] = round(sum(steps))
+    counts = [count_repeated(one, row["step"]) for row, one in own]
+    if steps := sum(max(count or 0.0, 0.0) for count, _ in counts):
+        again |= {"lost_steps": round(steps), "exact": all(exact for _, exact in counts)}
     return {"again": again}
+
+
+def _covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Returns the seconds that are in any of `spans`, each counted once.
+
+    A run that fails again before it makes a new step has made none since before its first failure.
+    """
+    covered, until = 0.0, -math.inf
+    for start, end in sorted(spans):
+        covered += max(end - max(start, until), 0.0)
+        until = max(until, end)
+    return covered
 
 
 def is_loud(facts: Mapping[str, Any]) -> bool:
@@ -73,7 +92,7 @@ def describe_recurrence(event: Event) -> str:
     since = format_clock(event.at - again["within"], event.at)
     cost = format_duration(again["lost_seconds"])
     if "lost_steps" in again:
-        cost += f" and {plural(again['lost_steps'], 'step')} made again"
+        cost += f" and {repeated_steps(again['lost_steps'], exact=again.get('exact', True))}"
     return (
         f"{again['times']} times since {since}: the fault comes back {pace} after each restart,"
         f" and has cost {cost} so far"

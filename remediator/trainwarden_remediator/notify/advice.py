@@ -9,7 +9,7 @@ from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import stop_command
 from trainwarden_exporter.runtime.formatting import format_clock
-from trainwarden_exporter.webserver.runbooks import IF_KNOWN, NOTHING_SAVED, first_step
+from trainwarden_exporter.webserver.runbooks import IF_KNOWN, NOTHING_SAVED, first_step, is_shown
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.restart_methods.run import start_in
 from trainwarden_remediator.config.schema import Setup
@@ -18,6 +18,7 @@ from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import (
     NOT_FINITE,
     RESTART_LOOP,
+    RESUMED_ELSEWHERE,
     WITHOUT_CHECKPOINT,
     WORKER_GONE,
     PastAction,
@@ -50,7 +51,8 @@ def _advice(notification: Notification, setup: Setup, actions: Sequence[PastActi
     found = setup.announced.workers.get(key)
     announced = None if found is None else found.announcement
     if event.kind == "outcome":
-        return mend_hint(event.alert) if event.facts.get("again") else ""
+        mend = mend_hint(event.alert) if event.facts.get("again") else ""
+        return f"{_passed_over(event)} {mend}".strip()
     if "finite_until" in event.facts or (event.kind, event.alert) == ("unhandled", NOT_FINITE):
         return _without_nan(event, key, setup)
     if event.kind not in ("decision", "unhandled") or not key.run:
@@ -79,6 +81,15 @@ def _advice(notification: Notification, setup: Setup, actions: Sequence[PastActi
         text = text or f"{started}: mend the cause."
         text = " ".join([text, *_of_loop(key, announced, setup, actions, text)])
     return text
+
+
+def _passed_over(event: Event) -> str:
+    """Returns what an operator does about a run that has not resumed from its checkpoint, or ""."""
+    if "passed_over" not in event.facts:
+        return ""
+    step = first_step(RESUMED_ELSEWHERE, {"run": event.run or ""})
+    checkpoint = str(event.facts.get("proved_checkpoint", ""))
+    return f"{step} The newest is `{checkpoint}`." if is_shown(checkpoint) else step
 
 
 def _without_nan(event: Event, key: WorkerKey, setup: Setup) -> str:

@@ -16,7 +16,7 @@ from trainwarden_remediator.policy.hold_text import on_run
 _WHILE_IT_RUNS: frozenset[NotificationEvent] = frozenset(
     {
         *("gave_up", "held_by_alert", "paged", "blocked", "unhandled", "recurring"),
-        *("stalled", "action_started", "not_healed"),
+        *("resumed_elsewhere", "stalled", "action_started", "not_healed"),
     }
 )
 """Events that say what is wrong with a worker or a run, or done about it."""

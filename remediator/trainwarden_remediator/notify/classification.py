@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from trainwarden_remediator.config.notifications import NotificationEvent
 from trainwarden_remediator.journal.recurrence import is_loud
@@ -25,13 +26,20 @@ def notification_event_of(event: Event) -> NotificationEvent | None:
         case "intent":
             return "action_started"
         case "outcome":
-            healed: NotificationEvent = "recurring" if is_loud(facts) else "healed"
-            return healed if facts.get("outcome") == "healed" else "not_healed"
+            return _of_outcome(facts)
         case "run_finished":
             return "finished"
         case "unhandled" | "unhandled_ended" | "stalled":
             return event.kind
     return None
+
+
+def _of_outcome(facts: Mapping[str, Any]) -> NotificationEvent:
+    if facts.get("outcome") != "healed":
+        return "not_healed"
+    if "passed_over" in facts:
+        return "resumed_elsewhere"
+    return "recurring" if is_loud(facts) else "healed"
 
 
 def deduplication_key(event: Event) -> str:

@@ -66,7 +66,8 @@ _HEALED = (
     " WHERE outcome = 'healed' AND outcome_at <= ? AND action.run = ?"
     " AND (action.worker = ? OR ? = '' AND (alert = ? OR ?)) AND NOT EXISTS (SELECT 1 FROM notice"
     " WHERE receiver = ? AND subject = 'action ' || action.id"
-    " AND occasion IN ('healed', 'recurring') AND (settled IN ('nobody', 'dropped')"
+    " AND occasion IN ('healed', 'recurring', 'resumed_elsewhere')"
+    " AND (settled IN ('nobody', 'dropped')"
     " OR notice.id IN (SELECT value FROM json_each(?))))"
 )
 """Selects the last healing of a worker, or of a run by an alert, without what was never sent."""

@@ -21,6 +21,7 @@ from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.recurrence import FIRST_LOUD_TIMES, describe_recurrence
+from trainwarden_remediator.journal.repeated_steps import describe_repeated
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import (
     HARMLESS_KINDS,
@@ -51,6 +52,7 @@ TITLES: Mapping[NotificationEvent, str] = {
     "action_started": "action started",
     "healed": "healed",
     "recurring": "healed again and again, operator needed",
+    "resumed_elsewhere": "a restarted run has not resumed from its checkpoint, operator needed",
     "not_healed": "an action was not successful",
     "finished": "a run has finished",
 }
@@ -184,7 +186,7 @@ def _asks(notification: Notification) -> bool:
     facts = notification.event.facts
     still_run = facts.get("still_run") and facts.get("rings", True)
     asks = any(map(facts.get, ("halted", "goes_on", "perhaps_failed")))
-    return bool(still_run or "finite_until" in facts or asks)
+    return bool(still_run or {"finite_until", "passed_over"} & {*facts} or asks)
 
 
 def _states(notifications: Sequence[Notification]) -> Iterator[Notification]:
@@ -244,7 +246,7 @@ def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> Messa
         "Last lines": fault.lines or event.facts.get("last_lines", ""),
         "Log": notification.fault.log or event.facts.get("log", ""),
         "Start again": "" if start in advice else start,
-        "Tried": _describe_attempts(notification.attempts, advice),
+        "Tried": _describe_attempts(notification, advice),
         "Before": "; ".join(notification.before),
         "Since then": "; ".join(notification.since),
         "Cost": _cost(notification),
@@ -288,7 +290,8 @@ def _who_acts(notification: Notification, holds: Sequence[Hold]) -> str:
     waits = event.kind == "unhandled" and "proposed" in event.facts
     decided = f"{event.facts.get('verdict')} {event.facts.get('reason')}"
     if decided in NOT_HELD or (
-        notification.notification_event in ("held_by_alert", "unhandled") and not waits
+        notification.notification_event in ("held_by_alert", "unhandled", "resumed_elsewhere")
+        and not waits
     ):
         return who_acts(operator=True)
     hold = hold_on(key, holds)
@@ -304,6 +307,8 @@ def _observes(notification: Notification) -> str:
 
 
 def _title(notification: Notification) -> str:
+    if "passed_over" in notification.event.facts:
+        return TITLES["resumed_elsewhere"]
     if notification.event.facts.get("reason") in NEEDS_OPERATOR:
         return WAITS_TITLE
     if notification.event.facts.get("reason") == "managed_elsewhere":
@@ -342,12 +347,15 @@ def _cost(notification: Notification) -> str:
         end = event.facts.get("interruption_end")
         lost = format_duration(round(max((event.at if end is None else end) - start, 0)))
         cost = f"{lost} without a new step{'' if end is not None else ' so far'} ({cost})"
-    again = event_text.describe_repeated(event.facts, notification.step)
+    again = describe_repeated(event.facts, notification.step)
     return f"{cost}; {again}" if again else cost
 
 
-def _describe_attempts(actions: Sequence[tuple[str, str]], advice: str) -> str:
+def _describe_attempts(notification: Notification, advice: str) -> str:
     """Returns what was tried, and how often, without the failed restarts that `advice` counts."""
+    actions = notification.attempts
+    if "passed_over" in notification.event.facts:  # it runs, but nobody may take it as well
+        actions = tuple(one for one in actions if one[1] != "healed")
     counted = advice.startswith(FAILED_AFTER)
     return "; ".join(
         f"{kind} {outcome.replace('_', ' ')}" + (f", {count} times" if count > 1 else "")

@@ -26,6 +26,9 @@ from trainwarden_remediator.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
+_ADVISED = frozenset({"again", "finite_until", "passed_over"})
+"""Facts of what is not urgent, about which an operator does something all the same."""
+
 POLL_SECONDS = 1.0
 """Time between two checks for new notifications."""
 
@@ -185,7 +188,7 @@ class Notifier:
     def _with_advice(self, notifications: Sequence[Notification]) -> Sequence[Notification]:
         return [
             replace(one, advice=self._advise(one))
-            if one.notification_event in URGENT or {"again", "finite_until"} & {*one.event.facts}
+            if one.notification_event in URGENT or _ADVISED & {*one.event.facts}
             else one
             for one in notifications
         ]

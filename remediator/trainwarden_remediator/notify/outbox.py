@@ -325,7 +325,8 @@ class Outbox:
         begun = notification_event
         for receiver in notify.receivers:
             # A receiver that only wants what has healed gets each of them.
-            quiet = begun == "recurring" and begun not in receiver.events
+            in_place_of = event.facts.get("outcome") == "healed"
+            quiet = in_place_of and begun not in receiver.events
             notification_event = "healed" if quiet else begun
             if notification_event not in receiver.events:
                 continue

@@ -257,6 +257,7 @@ def _run(page: _Page, run: str) -> RunState:
         unended=page.active_label("training_unended_info", "waits", run=run),
         resume_step=training("resume_step"),
         first_step=training("first_step_after_resume"),
+        resume_checkpoint=training("resume_checkpoint_step"),
         step_spacing=training("step_spacing"),
         steps_repeated=training("steps_repeated_total"),
         restart_limit=training("stall_restart_limit_seconds"),

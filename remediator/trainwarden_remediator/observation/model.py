@@ -99,6 +99,8 @@ class RunState:
     """The step from which the run last resumed."""
     first_step: float | None = None
     """The first step after that resume that was observed."""
+    resume_checkpoint: float | None = None
+    """The step of its newest proved checkpoint at that resume."""
     step_spacing: float | None = None
     """The least difference of two observed steps; above 1, not every step is."""
     steps_repeated: float | None = None

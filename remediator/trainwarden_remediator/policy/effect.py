@@ -6,8 +6,9 @@ All times are Unix seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import plural
@@ -23,6 +24,9 @@ from trainwarden_remediator.observation.model import (
 )
 from trainwarden_remediator.policy.conditions import is_down, is_stalled, still_holds
 from trainwarden_remediator.policy.verification import Look
+
+UNCERTAIN_STEPS = 2
+"""By so many steps names and logs may differ: they count from zero or from one."""
 
 NEVER_PROBED_SECONDS = 45.0
 """A server that is up for so long without a completion probe is never probed, like some engines and
@@ -297,6 +301,21 @@ def describe_early_progress(
     if last is None or progress_at is None or changed_at is None:
         return ""
     return "it had made a new step before the signal" if progress_at < last < changed_at else ""
+
+
+def passed_over(run: RunState) -> Mapping[str, Any]:
+    """Returns the step, and the path if known, of a proved checkpoint that a run makes again.
+
+    It may overwrite that. Empty if it has resumed from there or is beyond: as by the rule of
+    TrainingResumedElsewhere.
+    """
+    saved, first, step = run.resume_checkpoint, run.first_step, run.step
+    if saved is None or first is None or step is None:
+        return {}
+    if run.finished or saved + 1 - first <= UNCERTAIN_STEPS or step >= saved:
+        return {}
+    known = run.proved_checkpoint if run.proved_step == saved else ""
+    return {"passed_over": saved} | ({"proved_checkpoint": known} if known else {})
 
 
 def _came_from(run: RunState) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from trainwarden_exporter.runtime.formatting import format_duration
-from trainwarden_remediator.journal.event_text import repeated_steps
+from trainwarden_remediator.journal.repeated_steps import repeated_steps
 from trainwarden_remediator.report.fault import interruption
 from trainwarden_remediator.report.markdown import TimeFormat
 from trainwarden_remediator.report.model import IncidentRecord

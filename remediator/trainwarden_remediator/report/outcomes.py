@@ -9,6 +9,7 @@ from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.step_dirs.names import number_unit
 from trainwarden_remediator.journal import event_text
+from trainwarden_remediator.journal.repeated_steps import describe_repeated
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.report.fault import origin, process_end
 from trainwarden_remediator.report.markdown import (
@@ -178,7 +179,7 @@ def _training_steps(
         yield f"The run was at step {action.step:g} when the action started{saved}."
     first, step = facts.get("first_step"), facts.get("step")
     if (resumed := facts.get("resume_step")) is not None and first is not None:
-        again = event_text.describe_repeated(facts, action.step)
+        again = describe_repeated(facts, action.step)
         named = "first step" if facts.get("step_spacing", 1) == 1 else "first logged step"
         more = f": {again}" if again else ""
         yield f"It resumed from step {resumed:g}; its {named} then was {first:g}{more}."

@@ -254,6 +254,25 @@ async def test_a_resume_past_a_damaged_checkpoint_is_not_off(stage: Stage) -> No
         assert "remark" not in healed.facts
 
 
+async def test_a_resume_from_an_earlier_step_than_the_proved_one_is_recorded(stage: Stage) -> None:
+    async with stage() as scene:
+        night = Night(scene, resumes_with=1)
+        night.run(proved_step=1870)
+
+        def resume() -> None:
+            night.resume()
+            night.run(step=3, resume_step=0, resume_checkpoint=1870, proved_checkpoint="/ck/1870")
+
+        scene.actions[TRAINER].after = resume
+        night.fire()
+        await scene.clock.advance(10)
+        night.resolve()
+        await scene.clock.advance(345)
+        (healed, *_) = (e for e in scene.journal.newest_events(50) if e.kind == "outcome")
+        assert healed.facts["passed_over"] == 1870
+        assert healed.facts["proved_checkpoint"] == "/ck/1870"
+
+
 async def test_a_server_that_stays_down_pages_the_on_call_and_costs_no_trainer(
     stage: Stage,
 ) -> None:

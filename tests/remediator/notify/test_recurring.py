@@ -24,14 +24,19 @@ LEAK_SECONDS = 2400.0
 
 
 def heal(
-    journal: Journal, clock: FakeClock, outcome: Outcome = "healed", alert: str = "", **facts: Any
+    journal: Journal,
+    clock: FakeClock,
+    outcome: Outcome = "healed",
+    alert: str = "",
+    step: float | None = None,
+    **facts: Any,
 ) -> None:
     """A worker exceeds its limit and is restarted, which takes a minute; then it runs."""
     changes: Any = {"alertname": alert} if alert else {}
     received = make_alert(starts_at=clock.now(), **changes)
     journal.record_alerts([received])
     incident = journal.open_incidents()[-1]
-    action = journal.record_intent(incident.id, ROLLOUT, "restart", [], attempt=(1, 3))
+    action = journal.record_intent(incident.id, ROLLOUT, "restart", [], attempt=(1, 3), step=step)
     clock.pass_by(20)
     journal.record_result(action, "done", started_by="trainwarden", processes=[1])
     clock.pass_by(40)
@@ -81,6 +86,23 @@ def test_the_time_without_a_new_step_counts_where_it_is_known(
         heal(journal, clock, interruption_start=began - 60, interruption_end=began + 60)
     last = sent(journal, receivers(), tmp_path)[2].items[0].values["Repeated"]
     assert "and has cost 6 min so far" in last
+
+
+def test_a_run_that_makes_no_new_step_between_its_failures_has_lost_that_time_once(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    """It begins at step 0 each time, and fails again at its best step, 100."""
+    best_step_at = clock.now() - 20
+    resumed: dict[str, Any] = {"interruption_start": best_step_at, "resume_step": 0}
+    heal(journal, clock, step=100, **resumed, steps_repeated=100)
+    heal(journal, clock, step=100, **resumed)  # not counted: the exporter was just started
+    heal(journal, clock, step=100, **resumed, steps_repeated=100)
+    again = [
+        one.items[0].values.get("Repeated", "") for one in sent(journal, receivers(), tmp_path)
+    ]
+    # from 20 s before the first alert until 60 s after the last, of one each 2420 s
+    assert "and has cost 41 min 40 s and at least 200 steps made again so far" in again[1]
+    assert "and has cost 1 h 22 min and at least 300 steps made again so far" in again[2]
 
 
 def test_what_fails_now_and_then_does_not_ring(

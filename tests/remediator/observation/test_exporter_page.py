@@ -51,6 +51,7 @@ trainwarden_training_phase{run="demo",phase="saving"} 1
 trainwarden_training_finished{run="demo"} 0
 trainwarden_training_resume_step{run="demo"} 1870
 trainwarden_training_first_step_after_resume{run="demo"} 1871
+trainwarden_training_resume_checkpoint_step{run="demo"} 1872
 trainwarden_training_step_spacing{run="demo"} 1
 trainwarden_training_steps_repeated_total{run="demo"} 12
 trainwarden_training_step{run="second"} 5
@@ -199,6 +200,7 @@ def test_sees_how_far_a_run_has_come() -> None:
         phase="saving",
         finished=False,
         resume_step=1870,
+        resume_checkpoint=1872,
         step_spacing=1,
         steps_repeated=12,
         first_step=1871,
