@@ -52,7 +52,8 @@ def run(arguments: Sequence[str]) -> int:
     try:
         if package == "trainwarden_remediator" and arguments[0] != "runbook":
             # here: a mistake in them is reported before that nothing runs
-            import_module(f"{package}.cli").build_parser("trainwarden").parse_args(arguments)
+            program = import_module(f"{package}.__main__")
+            program.build_parser("trainwarden", arguments[:1]).parse_args(arguments)
             arguments = [arguments[0], *_configuration(*arguments), *arguments[1:]]
         elif arguments[0] in OF_RUNS:
             arguments = [arguments[0], *_observed(*arguments), *arguments[1:]]
