@@ -198,6 +198,7 @@ async def _current_work(request: web.Request) -> CurrentWork:
         halted=halted_runs(exporter),
         finished=exporter.finished_runs,
         last_steps=exporter.last_steps,
+        last_lines=exporter.last_lines,
         ending=exporter.ending_runs,
         dead=exporter.dead_runs,
     )

@@ -61,13 +61,14 @@ class FinishedRuns:
             await self._context.clock.sleep(RUNS_SECONDS)
 
     async def _record_ends(self, exporter: ExporterState) -> None:
-        finished = {name for name, run in exporter.runs.items() if run.finished}
+        runs = exporter.all_runs
+        finished = {name for name, run in runs.items() if run.finished}
         if self._known is None:
             self._known = finished - await asyncio.to_thread(self._unreported)
-        self._known -= exporter.runs.keys() - finished
+        self._known -= runs.keys() - finished
         self._ending = {name: at for name, at in self._ending.items() if name in finished}
         for name in sorted(finished - self._known):
-            run, now = exporter.runs[name], self._context.clock.monotonic()
+            run, now = runs[name], self._context.clock.monotonic()
             others, known = self._running_commands(name), self._left.get(name, frozenset())
             if others and now - self._ending.setdefault(name, now) < ENDING_SECONDS:
                 continue  # `trainwarden run` stops those of its file with the run

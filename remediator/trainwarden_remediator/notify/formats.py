@@ -55,7 +55,7 @@ def _ntfy(message: Message) -> PostRequest:
         "Content-Type": "text/plain; charset=utf-8",
         # Only fixed words in a header.
         "Title": f"Trainwarden: {message.title}",
-        "Priority": "urgent" if message.urgent else "default" if message.calls else "low",
+        "Priority": "urgent" if message.urgent else "default" if message.rings else "low",
     }
     return PostRequest(body.encode(), headers)
 
@@ -67,6 +67,7 @@ def _generic_json(message: Message) -> PostRequest:
             "instance": message.instance,
             "title": message.title,
             "urgent": message.urgent,
+            "rings": message.rings,
             "events": list(message.events),
             "items": [{"title": item.title, **_fields(item)} for item in message.items],
             "left_out": message.left_out,

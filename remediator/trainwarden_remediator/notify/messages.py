@@ -138,12 +138,17 @@ class Message:
     events: Sequence[NotificationEvent] = ()
     urgent: bool = False
     calls: bool = False
-    """Whether an operator acts on some of it, if not at once: that rings, unlike the others."""
+    """Whether some of it says that an operator acts."""
     left_out: int = 0
     """The number of notifications that are not in `items`."""
     instance: str = ""
     command: str = "trainwarden journal"
     """What shows more of it."""
+
+    @property
+    def rings(self) -> bool:
+        """Whether it makes a sound: whatever says that an operator acts does."""
+        return self.urgent or self.calls
 
 
 def build_message(

@@ -135,6 +135,13 @@ def parse_exporter_page(body: bytes) -> ExporterState:
             for key in page.workers("log_info")
             if key.worker and (brake := _emergency_brake(page, key)) is not None
         },
+        ended_runs=frozenset(
+            own.get("run", "") for own, value in page.all("training_finished") if value
+        ),
+        last_lines={
+            (labels.get("run", ""), labels.get("log", ""), labels.get("pattern", "")): at
+            for labels, at in page.all("log_last_match_timestamp_seconds")
+        },
         memory_stalled={
             (labels.get("scope", ""), labels.get("kind", "")): value
             for labels, value in page.all("memory_pressure_stalled_seconds_total")

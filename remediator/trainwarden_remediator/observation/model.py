@@ -286,6 +286,11 @@ class ExporterState:
     exporter that shows only the hash of all."""
     saves_unknown: str = ""
     """Why it is unknown for all runs whether a checkpoint is being written, or ""."""
+    ended_runs: frozenset[str] = frozenset()
+    """The runs that have finished, also those without a step."""
+
+    last_lines: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
+    """When the last line of each run, log and pattern was read, in Unix seconds."""
 
     @property
     def all_runs(self) -> Mapping[str, RunState]:
@@ -294,7 +299,10 @@ class ExporterState:
         for key, worker in self.workers.items():
             own.setdefault(key.run, []).append(worker)
         others = own.keys() - self.runs.keys() - {""}
-        found = {run: all(one.finished for one in own[run]) for run in sorted(others)}
+        found = {
+            run: run in self.ended_runs or all(one.finished for one in own[run])
+            for run in sorted(others)
+        }
         return {**self.runs, **{run: RunState(finished=ended) for run, ended in found.items()}}
 
     @property

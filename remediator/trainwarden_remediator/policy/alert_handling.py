@@ -359,8 +359,11 @@ def _of_a_run_before(alert: Alert, situation: Situation) -> tuple[str, str] | No
             if one.healed and _may_have_written(one.key, alert, situation)
         )
         started = max(healed, default=0.0)
+    names = (alert.run, alert.labels.get("log", ""), alert.labels.get("pattern", ""))
+    # To a Prometheus that has just started, an alert of before is new.
+    written = min(alert.starts_at, situation.last_lines.get(names, alert.starts_at))
     # A line that came later would keep the alert active.
-    if alert.starts_at < started and situation.now - started < LINE_SECONDS[alert.name]:
+    if written < started and situation.now - started < LINE_SECONDS[alert.name]:
         soon = line_end(alert.name)
         return NOBODY, f"its run has been started since: the alert ends within {soon}"
     return None

@@ -53,6 +53,8 @@ class Situation:
     """The runs that have finished, as the exporter shows."""
     last_steps: Mapping[str, float] = field(default_factory=dict)
     """When each run made its last step, by run."""
+    last_lines: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
+    """When the last line of each run, log and pattern was read."""
     ending: Collection[str] = ()
     """The runs that have made all their steps, and have not ended."""
     dead: Collection[str] = ()

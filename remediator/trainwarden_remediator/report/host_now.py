@@ -61,6 +61,7 @@ def host_now(current: CurrentState, incidents: Sequence[IncidentRecord], now: fl
         halted={} if isinstance(exporter, str) else halted_runs(exporter),
         finished=() if isinstance(exporter, str) else exporter.finished_runs,
         last_steps={} if isinstance(exporter, str) else exporter.last_steps,
+        last_lines={} if isinstance(exporter, str) else exporter.last_lines,
         ending=() if isinstance(exporter, str) else exporter.ending_runs,
         dead=() if isinstance(exporter, str) else exporter.dead_runs,
     )

@@ -67,6 +67,7 @@ class CurrentWork:
     """The runs that have finished, as the exporter shows."""
     last_steps: Mapping[str, float] = field(default_factory=dict)
     """When each run made its last step, by run."""
+    last_lines: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
     ending: Collection[str] = ()
     dead: Collection[str] = ()
     """As in Situation."""
@@ -117,6 +118,7 @@ class CurrentWork:
             halted=self.halted,
             finished=self.finished,
             last_steps=self.last_steps,
+            last_lines=self.last_lines,
             ending=self.ending,
             dead=self.dead,
             given_up=() if journal is None else journal.given_up,

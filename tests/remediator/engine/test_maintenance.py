@@ -12,10 +12,11 @@ import pytest
 from tests.remediator.fake_clock import FakeClock, InlineThread
 from tests.remediator.fakes import BlindKin, FakeObserver, outbox_of
 from tests.remediator.notify.test_notifier import receivers
-from tests.remediator.samples import announced, make_setup, with_folder
+from tests.remediator.samples import announced, make_setup, make_worker, with_folder
 from tests.waiting import DEADLINE_SECONDS
 
 from trainwarden_exporter.processes.announcements import AnnouncedRuns
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import read_process
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.engine.context import EngineContext
@@ -158,6 +159,30 @@ async def test_an_end_that_was_missed_between_two_starts_is_reported(
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert (len(_finished(journal)) > known) is reported
+
+
+async def test_the_end_of_a_run_without_a_step_is_recorded_once_for_each_of_its_starts(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    key = WorkerKey("silent", "trainer")
+    receiver = {"name": "ops", "kind": "json", "url": "http://127.0.0.1:1/"}
+    setup = make_setup(tmp_path, notify={"receivers": [receiver]})
+    observer = FakeObserver(workers={key: make_worker()})
+    task = asyncio.create_task(Maintenance(_context(setup, journal, observer, clock)).run())
+    await clock.settle()
+    for count in (1, 2):
+        observer.workers[key] = make_worker()
+        await clock.advance(2 * RUNS_SECONDS)
+        assert len(_finished(journal)) == count - 1
+        observer.workers[key] = make_worker(processes=0, finished=True)
+        async with asyncio.timeout(DEADLINE_SECONDS):  # it is recorded by a thread
+            while len(_finished(journal)) < count:
+                await clock.advance(RUNS_SECONDS)
+        await clock.advance(2 * RUNS_SECONDS)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    found = [describe(one) for one in journal.newest_events(100) if one.kind == "run_finished"]
+    assert found == ["the run has finished"] * 2
 
 
 @pytest.mark.parametrize(

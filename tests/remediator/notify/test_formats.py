@@ -228,6 +228,29 @@ def test_discord_messages_mention_nobody() -> None:
     assert content["allowed_mentions"] == {"parse": []}
 
 
+@pytest.mark.parametrize(
+    ("event_kind", "facts", "shown"),
+    [
+        ("run_finished", {"still_run": ["server"], "stop": "s", "rings": True}, ("default", True)),
+        ("run_finished", {"still_run": ["server"], "stop": "s", "rings": False}, ("low", False)),
+        ("run_finished", {"finite_until": 5}, ("default", True)),
+        ("run_finished", {}, ("low", False)),
+        ("stalled", {"alert": "A", "handling": "waits", "halted": "prompt"}, ("default", True)),
+        ("stalled", {"alert": "A", "handling": "acts"}, ("low", False)),
+    ],
+)
+def test_what_says_that_you_act_rings_at_each_kind_of_receiver(
+    event_kind: str, facts: dict[str, Any], shown: tuple[str, bool]
+) -> None:
+    occasion: NotificationEvent = "finished" if event_kind == "run_finished" else "stalled"
+    one = replace(notification(occasion), event=replace(event(event_kind), facts=facts))
+    message = build_message([one], instance="b", mode="act")
+    content = json.loads(build_request("json", message).body)
+    assert (build_request("ntfy", message).headers["Priority"], content["rings"]) == shown
+    assert (content["items"][0]["who_acts"] == "You, now") == content["rings"]
+    assert not content["urgent"]
+
+
 def test_ntfy_is_urgent_when_an_operator_is_needed_and_not_otherwise() -> None:
     assert build_request("ntfy", composed()).headers["Priority"] == "urgent"
     healed = notification("healed", kind="outcome", facts={"outcome": "healed", "seconds": 4})
@@ -294,7 +317,9 @@ def test_a_bare_message_holds_nothing_but_words_of_our_own() -> None:
 
 def test_a_test_message_has_no_problem_to_report() -> None:
     assert "nobody needs to act" in text_of("slack", build_trial_message(instance="b"))
-    assert build_request("ntfy", build_trial_message(instance="b")).headers["Priority"] == "urgent"
+    trial = build_trial_message(instance="b")
+    assert build_request("ntfy", trial).headers["Priority"] == "urgent"
+    assert json.loads(build_request("json", trial).body)["rings"]
 
 
 def test_a_text_of_one_long_line_is_cut_with_its_span_closed() -> None:

@@ -389,3 +389,23 @@ def test_what_counts_towards_the_limit_counts_for_the_remediator_too() -> None:
     )
     found = see(worker).workers[WorkerKey("demo", "w")]
     assert found.memory_bytes == 10e9
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_run_without_a_step_has_finished_as_its_trainers_have(*, ended: bool) -> None:
+    """Its server goes on: a server does not finish."""
+    page = BASE + f'trainwarden_training_finished{{run="demo"}} {int(ended)}\n'
+    for worker, finished in (("trainer", int(ended)), ("server", 0)):
+        which = f'{{run="demo",worker="{worker}"}}'
+        for name, value in (("processes", 1), ("expected_processes", 1), ("memory_bytes", 1)):
+            page += f"trainwarden_worker_{name}{which} {value}\n"
+        page += f"trainwarden_worker_finished{which} {finished}\n"
+    state = parse_exporter_page(page.encode())
+    assert not state.runs
+    assert state.all_runs == {"demo": RunState(finished=ended)}
+
+
+def test_when_the_last_line_of_a_pattern_was_read_is_that_of_its_log() -> None:
+    names = 'run="demo",log="trainer",pattern="gpu_fault"'
+    seen = see(f"trainwarden_log_last_match_timestamp_seconds{{{names}}} 1.7e+09\n")
+    assert seen.last_lines == {("demo", "trainer", "gpu_fault"): 1.7e9}

@@ -182,6 +182,20 @@ def test_the_line_of_a_run_that_was_started_since_or_has_finished_is_for_nobody(
     assert (view.who, view.handling) == (NOBODY, over)
 
 
+@pytest.mark.parametrize(("read", "who"), [(-60, NOBODY), (-40, YOU), (None, YOU)])
+def test_the_line_of_a_start_before_is_for_nobody_though_prometheus_is_new(
+    read: float | None, who: str
+) -> None:
+    """Its alert begins again after `down` and `up`; the exporter keeps when it read the line."""
+    own = {**LINE.labels, "pattern": "worker_failed"}
+    line = replace(LINE, labels=own, starts_at=NOW - 5)
+    labels = (line.run, line.labels["log"], line.labels["pattern"])
+    lines = {} if read is None else {labels: NOW + read}
+    other = {("demo", "other", labels[2]): NOW - 60}
+    (view,) = views(line, announced=announced(started_at=NOW - 50), last_lines={**other, **lines})
+    assert view.who == who
+
+
 def replaced(state: str) -> Any:
     """The trainer was started after the line, and has ended since."""
     return announced(started_at=NOW - 50, state=state, exits=((7, 1, 1),), ended_at=NOW - 40)
