@@ -134,17 +134,18 @@ def find_final_error(shown: bytes, argv: Sequence[str], folder: str) -> FinalErr
     anything after the error, and steps were left. A program that makes a further step after an
     error has caught it; but behind a pipe its last step may come late.
     """
-    text, script = _RANK.sub(b"", without_control(shown)), read_script(argv, folder)
+    text = _RANK.sub(b"", without_control(shown))
     for before, line, after in (*_traceback(text), *_death(text)):
         lines = [one for one in _REPORT.sub(b"", after).splitlines() if one.strip()]
         others = [one for one in lines if not _is_part(one)]
+        script = read_script(argv, folder)
         if len(others) > MAX_LINES_AFTER or (not script.pipes and _goes_on(before, after)):
             continue
         late = [one for one in others if script.pipes and read_counts(one)]
         is_proof = _DIED.match(line) is None or (script.is_known and not script.ends_processes)
         is_explained = all(script.explains(one) for one in lines if one not in late)
         is_proof = is_proof and is_explained and len(late) <= MAX_LATE_LINES
-        is_failure = is_proof and _has_steps_left(before + after)
+        is_failure = is_proof and _has_steps_left(b"\n".join((before, after)))
         words = line.decode("utf-8", "replace").split()
         return FinalError(" ".join(words)[:MAX_LINE], is_failure)
     return None

@@ -123,6 +123,7 @@ def test_what_a_script_prints_after_an_error_does_not_hide_a_failure(
     [
         (AT_45 + TRACEBACK + b"step 46/110 loss 1.5\n", True),  # printed right before the error
         (TRACEBACK + AT_45, True),
+        (TRACEBACK.replace(b"Runtime", AT_45 + b"Runtime") + b"step 46/110\n", True),
         (AT_45 + TRACEBACK + b"step 46/110\nstep 47/110\n", None),  # it may have been caught
         (AT_45 + TRACEBACK + b"step 110/110\n", None),
         (AT_45 + TRACEBACK + b"step 46/110\nsaved\n", None),
