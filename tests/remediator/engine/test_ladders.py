@@ -20,6 +20,7 @@ from trainwarden_remediator.actions.base import ActionState
 from trainwarden_remediator.alertmanager.api import AlertState
 from trainwarden_remediator.exceptions import ObservationError
 from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.observation.model import ExporterState, RunState, ServerState
 
 DOWN: dict[str, Any] = {"remediation": "restart_inference", "alertname": "TrainingInferenceDown"}
@@ -99,6 +100,16 @@ def outcomes(scene: Scene) -> list[tuple[str, str]]:
 
 def restarts(scene: Scene) -> dict[str, int]:
     return {key.worker: len(one.restarts) for key, one in scene.actions.items() if one.restarts}
+
+
+async def outcome_of_a_restart(scene: Scene, night: Night, resume: Callable[[], None]) -> Event:
+    """Returns the outcome of the restart of the trainer, after which it does what `resume` does."""
+    scene.actions[TRAINER].after = resume
+    night.fire()
+    await scene.clock.advance(10)
+    night.resolve()
+    await scene.clock.advance(345)
+    return next(one for one in scene.journal.newest_events(50) if one.kind == "outcome")
 
 
 async def test_a_trainer_that_recovers_alone_is_left_alone(stage: Stage) -> None:
@@ -205,12 +216,7 @@ async def test_what_the_exporter_shows_of_the_resume_before_is_not_taken_for_thi
             night.run(resume_step=1600, first_step=1601, checkpoint=1874)
             scene.observer.observe = observe_late
 
-        scene.actions[TRAINER].after = resume
-        night.fire()
-        await scene.clock.advance(10)
-        night.resolve()
-        await scene.clock.advance(345)
-        (healed, *_) = (e for e in scene.journal.newest_events(50) if e.kind == "outcome")
+        healed = await outcome_of_a_restart(scene, night, resume)
         assert (healed.facts["resume_step"], healed.facts["first_step"]) == (1874, 1875)
         assert "remark" not in healed.facts
 
@@ -226,12 +232,7 @@ async def test_the_exporter_counts_the_steps_that_a_restart_cost(
             night.resume()
             night.run(steps_repeated=24)  # it went on until its process was stopped
 
-        scene.actions[TRAINER].after = resume
-        night.fire()
-        await scene.clock.advance(10)
-        night.resolve()
-        await scene.clock.advance(345)
-        (healed, *_) = (e for e in scene.journal.newest_events(50) if e.kind == "outcome")
+        healed = await outcome_of_a_restart(scene, night, resume)
         assert (healed.worker, healed.facts["steps_repeated"]) == ("trainer", 21)
 
 
@@ -244,12 +245,7 @@ async def test_a_resume_past_a_damaged_checkpoint_is_not_off(stage: Stage) -> No
             night.resume()
             night.run(resume_step=1800)
 
-        scene.actions[TRAINER].after = resume
-        night.fire()
-        await scene.clock.advance(10)
-        night.resolve()
-        await scene.clock.advance(345)
-        (healed, *_) = (e for e in scene.journal.newest_events(50) if e.kind == "outcome")
+        healed = await outcome_of_a_restart(scene, night, resume)
         assert healed.facts["first_step"] == 1801
         assert "remark" not in healed.facts
 
@@ -263,12 +259,7 @@ async def test_a_resume_from_an_earlier_step_than_the_proved_one_is_recorded(sta
             night.resume()
             night.run(step=3, resume_step=0, resume_checkpoint=1870, proved_checkpoint="/ck/1870")
 
-        scene.actions[TRAINER].after = resume
-        night.fire()
-        await scene.clock.advance(10)
-        night.resolve()
-        await scene.clock.advance(345)
-        (healed, *_) = (e for e in scene.journal.newest_events(50) if e.kind == "outcome")
+        healed = await outcome_of_a_restart(scene, night, resume)
         assert healed.facts["passed_over"] == 1870
         assert healed.facts["proved_checkpoint"] == "/ck/1870"
 

@@ -31,6 +31,7 @@ from trainwarden_remediator.engine.maintenance import PRUNE_SECONDS, Maintenance
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.event_text import describe
 from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.notify.advice import advice
 from trainwarden_remediator.notify.messages import Notification, build_message
 from trainwarden_remediator.observation.model import RunState
@@ -207,12 +208,7 @@ async def test_a_run_with_all_its_steps_has_finished_though_a_process_of_it_live
     await clock.settle()
     await clock.advance(RUNS_SECONDS)
     observer.runs["demo"] = RunState(finished=True, step=step, total_steps=50)
-    async with asyncio.timeout(DEADLINE_SECONDS):  # it is recorded by a thread
-        while not _finished(journal):
-            await clock.advance(RUNS_SECONDS)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    (found,) = (one for one in journal.newest_events(100) if one.kind == "run_finished")
+    found = await _recorded_end(journal, clock, running)
     assert describe(found).startswith(text)
 
 
@@ -237,12 +233,7 @@ async def test_a_run_that_finishes_with_a_loss_of_nan_calls_for_a_start_from_bef
         total_steps=400,
         finite_until={("trainer", "loss"): 39.0, ("trainer", "kl"): 5.0},
     )
-    async with asyncio.timeout(DEADLINE_SECONDS):  # it is recorded by a thread
-        while not _finished(journal):
-            await clock.advance(RUNS_SECONDS)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    (found,) = (one for one in journal.newest_events(100) if one.kind == "run_finished")
+    found = await _recorded_end(journal, clock, task)
     why = "its loss is NaN or infinite, and was finite until step 39"
     assert describe(found) == (
         f"the run has finished at step 400 of 400, but {why}: what it saved from then on is of no"
@@ -287,12 +278,7 @@ async def test_a_run_that_ends_with_an_error_and_steps_left_has_perhaps_failed(
     await clock.settle()
     await clock.advance(RUNS_SECONDS)
     observer.runs["demo"] = RunState(finished=True, step=step, total_steps=total)
-    async with asyncio.timeout(DEADLINE_SECONDS):  # it is recorded by a thread
-        while not _finished(journal):
-            await clock.advance(RUNS_SECONDS)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    (found,) = (one for one in journal.newest_events(100) if one.kind == "run_finished")
+    found = await _recorded_end(journal, clock, task)
     assert ("perhaps failed" in describe(found)) == failed
     shown = {name: found.facts.get(name) for name in ("last_error", "log", "start")}
     start = "cd /w && trainwarden run --name demo -- sh a.sh"
@@ -319,12 +305,7 @@ async def test_a_finished_run_whose_other_commands_still_run_names_them(
     assert not _finished(journal)
     if ends:
         context.setup = replace(setup, announced=AnnouncedRuns(finished))
-    async with asyncio.timeout(DEADLINE_SECONDS):  # it is recorded by a thread
-        while not _finished(journal):
-            await clock.advance(RUNS_SECONDS)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    (found,) = (one for one in journal.newest_events(100) if one.kind == "run_finished")
+    found = await _recorded_end(journal, clock, task)
     named = "" if ends else "; server still runs: `trainwarden stop demo` ends it"
     assert describe(found) == f"the run has finished at step 5{named}"
 
@@ -430,6 +411,17 @@ def _context(
         tracker=BlindKin(),
         thread_factory=InlineThread,
     )
+
+
+async def _recorded_end(journal: Journal, clock: FakeClock, running: asyncio.Task[None]) -> Event:
+    """Returns the one end of a run, once it is recorded; ends the maintenance."""
+    async with asyncio.timeout(DEADLINE_SECONDS):  # it is recorded by a thread
+        while not _finished(journal):
+            await clock.advance(RUNS_SECONDS)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    (found,) = (one for one in journal.newest_events(100) if one.kind == "run_finished")
+    return found
 
 
 def _finished(journal: Journal) -> list[str]:
